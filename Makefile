@@ -1,0 +1,41 @@
+# Each target makes its own virtual environment when there is none: `make demo` is all one needs.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint format world clean
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(INSTALL) --editable '.[test,lint]'
+	touch $@
+
+demo: .venv/installed
+	rm -rf runs/demo
+	$(BIN)/puda train world --out runs/demo
+	$(BIN)/puda predict runs/demo --head France --relation borders -k 5
+	$(BIN)/puda predict runs/demo --tail Spanish --relation speaks -k 5
+	$(BIN)/puda predict runs/demo --head Osaka --relation located_in -k 5 --include-known
+
+test: .venv/installed-dev
+	$(BIN)/pytest
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+world: .venv/installed
+	$(INSTALL) --editable '.[world]'
+	$(BIN)/python scripts/build_world.py
+
+clean:
+	rm -rf .venv runs dist

@@ -1,0 +1,140 @@
+"""The library's few verbs: load, train, open_run, resume; and on a run, evaluate and predict."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from puda.config import Config
+from puda.data.graph import KnowledgeGraph
+from puda.data.source import load as load_source
+from puda.evaluation.metrics import Metrics
+from puda.evaluation.report import evaluate
+from puda.predict import predict
+from puda.runs import RunFolder, Trained
+from puda.training import trainer
+from puda.training.trainer import Listener
+from puda.types import Prediction
+
+
+class Run:
+    """A trained model in its folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    @property
+    def path(self) -> Path:
+        """Folder of the run."""
+        return self.folder.path
+
+    @cached_property
+    def trained(self) -> Trained:
+        """Config, graph, scoring function and entity table."""
+        return self.folder.load()
+
+    def evaluate(self, split: str = "test") -> Metrics:
+        """Measure on a split: {split: {"tail": {"mrr": ...}, "head": ..., "both": ..., ...}}."""
+        return {split: evaluate(self.trained.graph, self.trained.score, split=split)}
+
+    def predict(
+        self,
+        *,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        k: int = 10,
+        include_known: bool = False,
+    ) -> list[Prediction]:
+        """Complete a fact of which two parts are given; the k most plausible, best first."""
+        return predict(
+            self.trained, head=head, relation=relation, tail=tail, k=k, include_known=include_known
+        )
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was measured when training ended; empty if it has not."""
+        path = self.path / "metrics.json"
+        found: Metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return found
+
+
+def load(
+    source: object,
+    *,
+    columns: Mapping[str, str] | None = None,
+    valid: float = 0.05,
+    test: float = 0.05,
+    seed: int = 0,
+) -> KnowledgeGraph:
+    """Load a graph from a file, a folder, a data set's name, a frame or a list of triples."""
+    return load_source(source, columns=columns, valid=valid, test=test, seed=seed).graph
+
+
+def train(
+    source: object,
+    out: str | Path,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    listener: Listener = lambda event: None,
+) -> Run:
+    """Train on a source and keep the run in the new folder `out`.
+
+    `config` may be nested values such as {"training": {"epochs": 20}}; the rest are defaults.
+    """
+    settings = config if isinstance(config, Config) else Config.of(config or {})
+    held_out = settings.data
+    graph = load(source, valid=held_out.valid, test=held_out.test, seed=held_out.seed)
+    return _completed(Run(trainer.train(graph, settings, out, listener=listener)))
+
+
+def resume(path: str | Path, *, listener: Listener = lambda event: None) -> Run:
+    """Go on with an interrupted run; a finished one is left as it is."""
+    return _completed(Run(trainer.resume(path, listener=listener)))
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run folder; damage is told at once."""
+    run = Run(RunFolder(path))
+    _ = run.trained
+    return run
+
+
+def _completed(run: Run) -> Run:
+    """Measure a finished run once, and write metrics and card."""
+    if (run.path / "resume").exists() or run.metrics:
+        return run
+    graph = run.trained.graph
+    metrics: Metrics = {}
+    for split in ("valid", "test"):
+        if len(graph.facts(split)):
+            metrics |= run.evaluate(split)
+    run.folder.write_text("metrics.json", json.dumps(metrics, indent=1))
+    run.folder.write_text("card.md", _card(run, metrics))
+    return run
+
+
+def _card(run: Run, metrics: Metrics) -> str:
+    graph, config = run.trained.graph, run.trained.config
+    lines = [
+        f"# {config.scoring.name} trained by {config.objective.name} on {graph.name}",
+        "",
+        f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "
+        f"{len(graph.train):,} training facts. Data SHA-256 `{graph.fingerprint}`.",
+        "",
+        "| split | side | MRR | Hits@1 | Hits@3 | Hits@10 | AMRI |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for split, report in metrics.items():
+        for side in ("tail", "head", "both"):
+            m = report[side]
+            figures = (m["mrr"], m["hits@1"], m["hits@3"], m["hits@10"], m["amri"])
+            lines.append(f"| {split} | {side} | " + " | ".join(f"{x:.3f}" for x in figures) + " |")
+    lines += [
+        "",
+        "Filtered ranks over all entities, ties at their mean rank. `metrics.json` has the rest,"
+        " `config.toml` every setting, `trace.jsonl` the course of training.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,235 @@
+"""The command line: `puda train`, `resume`, `evaluate`, `predict`, `check`, `datasets`, `version`.
+
+Heavy modules are imported inside the commands, so that `puda --help` answers at once. With --json
+a command prints one JSON document on standard output and nothing else there.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from puda import __version__
+from puda.errors import PudaError
+
+app = typer.Typer(
+    help="Completes knowledge graphs: which facts are probably missing, and how plausible.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+Source = Annotated[
+    str, typer.Argument(help="A file of facts, a folder with train/valid/test, or a data set.")
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Which columns to read: head=subject,relation=predicate,tail=object."),
+]
+
+
+def main() -> None:
+    """Run a command; an error that the user can mend is one line and exit code 2."""
+    try:
+        app()
+    except PudaError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone, e.g. `puda predict ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@app.command()
+def train(
+    source: Source,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder of the run; default runs/<name of the source>.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train so long; the learning rate falls over it.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same result.")] = None,
+    scoring: Annotated[str | None, typer.Option(help="Scoring function by name.")] = None,
+    objective: Annotated[str | None, typer.Option(help="Objective by name.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="Sampler by name.")] = None,
+    columns: Columns = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train on a graph and measure the result.
+
+    Example: puda train facts.tsv --out runs/mine --minutes 5
+    """
+    from puda import config as configs
+    from puda import display
+    from puda.api import train as run_training
+    from puda.data.check import check as check_graph
+    from puda.data.files import parse_columns
+    from puda.data.source import load
+
+    named = {
+        "training.minutes": minutes,
+        "training.seed": seed,
+        "scoring.name": scoring,
+        "objective.name": objective,
+        "sampler.name": sampler,
+    }
+    given = [f"{key}={value}" for key, value in named.items() if value is not None]
+    chosen = configs.read(config) if config else configs.Config()
+    chosen = chosen.with_settings([*given, *(settings or [])])
+    graph, reports = load(
+        source,
+        columns=parse_columns(columns) if columns else None,
+        valid=chosen.data.valid,
+        test=chosen.data.test,
+        seed=chosen.data.seed,
+    )
+    display.show_reading(graph, reports, check_graph(graph).warnings())
+    with display.training_progress(chosen) as listener:
+        run = run_training(
+            graph, out or Path("runs") / graph.name, config=chosen, listener=listener
+        )
+    _show_outcome(run, as_json)
+
+
+@app.command()
+def resume(run: RunPath, as_json: Json = False) -> None:
+    """Go on with a run that was interrupted or killed.
+
+    Example: puda resume runs/mine
+    """
+    from puda import display
+    from puda.api import resume as resume_training
+    from puda.runs import RunFolder
+
+    with display.training_progress(RunFolder(run).load_config()) as listener:
+        resumed = resume_training(run, listener=listener)
+    _show_outcome(resumed, as_json)
+
+
+def _show_outcome(run: Any, as_json: bool) -> None:
+    from puda import display
+
+    if as_json:
+        _print_json({"run": str(run.path), "finished": bool(run.metrics), **run.metrics})
+    elif not run.metrics:
+        display.show_text(f"Stopped. The best so far is in {run.path}; puda resume goes on.")
+    else:
+        display.show_metrics(run.metrics)
+        display.show_text(f"The run is in {run.path}.")
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    relations: Annotated[bool, typer.Option(help="Show each relation too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a run: tail, head and both sides, beside trivial baselines.
+
+    Example: puda evaluate runs/mine --relations
+    """
+    from puda import display
+    from puda.api import open_run
+
+    metrics = open_run(run).evaluate(split)
+    if as_json:
+        _print_json(metrics)
+    else:
+        display.show_metrics(metrics, breakdowns=True, relations=relations)
+
+
+@app.command()
+def predict(
+    run: RunPath,
+    head: Annotated[str | None, typer.Option(help="An entity.")] = None,
+    relation: Annotated[str | None, typer.Option(help="A relation.")] = None,
+    tail: Annotated[str | None, typer.Option(help="An entity.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many answers.")] = 10,
+    include_known: Annotated[bool, typer.Option(help="Also facts that are known.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Complete a fact: give two of --head, --relation and --tail, get the third.
+
+    Example: puda predict runs/world --head France --relation borders -k 10
+    """
+    from puda import display
+    from puda.api import open_run
+
+    answers = open_run(run).predict(
+        head=head, relation=relation, tail=tail, k=k, include_known=include_known
+    )
+    if as_json:
+        _print_json([answer._asdict() for answer in answers])
+    else:
+        display.show_predictions(answers, head=head, relation=relation, tail=tail)
+
+
+@app.command()
+def check(source: Source, columns: Columns = None, as_json: Json = False) -> None:
+    """Report on a graph before training: leaks, duplicates, unseen entities, shape.
+
+    Example: puda check facts.tsv
+    """
+    from puda import display
+    from puda.data.check import check as check_graph
+    from puda.data.files import parse_columns
+    from puda.data.source import load
+
+    graph, reports = load(source, columns=parse_columns(columns) if columns else None)
+    report = check_graph(graph)
+    if as_json:
+        _print_json(report.to_dict() | {"warnings": report.warnings()})
+    else:
+        display.show_reading(graph, reports, report.warnings())
+        display.show_check(report)
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """List the data sets that can be named as a source.
+
+    Example: puda train fb15k-237 --minutes 10
+    """
+    from puda import display
+    from puda.data.datasets import DATASETS, here
+
+    rows = [
+        {
+            "name": name,
+            "description": dataset.description,
+            "here": all(here(remote) for remote in dataset.files),
+            "urls": [remote.url for remote in dataset.files],
+        }
+        for name, dataset in DATASETS.items()
+    ]
+    if as_json:
+        _print_json(rows)
+    else:
+        display.show_datasets(rows)
+
+
+@app.command()
+def version(as_json: Json = False) -> None:
+    """Print the version."""
+    if as_json:
+        _print_json({"version": __version__})
+    else:
+        sys.stdout.write(f"puda {__version__}\n")

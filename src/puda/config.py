@@ -1,0 +1,186 @@
+"""Every setting, typed and checked when it is read: an unknown key names the nearest known one."""
+
+import difflib
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from puda.errors import ConfigError
+
+Options = dict[str, bool | int | float | str]
+"""Settings of one registry entry alone; checked against its signature by `accepted`."""
+
+
+class Section(BaseModel):
+    """A group of settings that cannot be changed once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(Section):
+    """Where facts come from and how they are held out."""
+
+    valid: float = Field(0.05, ge=0, lt=1)  # share held out of a source that has no split
+    test: float = Field(0.05, ge=0, lt=1)
+    seed: int = 0  # of the split: it stays while `training.seed` varies
+
+
+class ScoringConfig(Section):
+    """The scoring function."""
+
+    name: str = "complex"
+    dim: int = Field(256, ge=1)  # floats of one entity
+    options: Options = {}
+
+
+class ObjectiveConfig(Section):
+    """The risk that training minimises."""
+
+    name: str = "puda"
+    options: Options = {}
+    regularizer: str = "n3"
+    weight: float = Field(0.0, ge=0)  # of the regularizer
+
+
+class SamplerConfig(Section):
+    """How unlabeled entities are drawn."""
+
+    name: str = "uniform"
+    num_unlabeled: int = Field(512, ge=0)  # N; of a shared pool, its size
+    options: Options = {}
+
+
+class GeneratorConfig(Section):
+    """The generator of synthetic entities (Eq. 12)."""
+
+    num_synthetic: int = Field(32, ge=0)  # M; 0 trains without a generator
+    noise_std: float = Field(1.0, gt=0)  # square root of the paper's delta
+    dropout: float = Field(0.5, ge=0, lt=1)
+    learning_rate: float = Field(1e-4, gt=0)  # of its Adam
+
+
+class OptimizerConfig(Section):
+    """The discriminator's optimiser."""
+
+    name: Literal["adagrad", "adam"] = "adagrad"
+    learning_rate: float = Field(0.1, gt=0)
+
+
+class TrainingConfig(Section):
+    """The loop."""
+
+    epochs: int = Field(100, ge=1)
+    minutes: float | None = Field(None, gt=0)  # if set, the budget instead of `epochs`
+    batch_size: int = Field(1024, ge=1)  # questions a step
+    validate_every: int = Field(5, ge=1)  # epochs
+    patience: int = Field(5, ge=0)  # validations without a better MRR before stopping; 0: never
+    seed: int = 0
+    threads: int = Field(0, ge=0)  # 0: as many as there are cores
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    data: DataConfig = DataConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    generator: GeneratorConfig = GeneratorConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, source: str = "config") -> "Config":
+        """Check nested values; an error carries the path of the bad key."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(f"{source}: {_explain(cls, error)}") from None
+
+    def with_settings(self, settings: Iterable[str]) -> "Config":
+        """Return a copy with settings such as "training.epochs=20" applied."""
+        values = self.model_dump()
+        for setting in settings:
+            path, equals, text = setting.partition("=")
+            *sections, key = path.strip().split(".")
+            if not equals or not sections:
+                raise ConfigError(f"--set {setting!r}: write it as section.key=value")
+            place = values
+            for section in sections:
+                place = place.setdefault(section, {})
+                if not isinstance(place, dict):
+                    raise ConfigError(f"--set {setting!r}: {section!r} is no section")
+            place[key] = _parse(text.strip())
+        return Config.of(values, source="--set")
+
+    def to_toml(self) -> str:
+        """Write all settings; `read` of it gives an equal config."""
+        lines: list[str] = []
+        for name, section in self.model_dump(exclude_none=True).items():
+            lines += [f"[{name}]"]
+            tables = {k: v for k, v in section.items() if isinstance(v, dict)}
+            lines += [f"{k} = {json.dumps(v)}" for k, v in section.items() if k not in tables]
+            for key, table in tables.items():
+                if table:
+                    lines += [f"[{name}.{key}]"]
+                    lines += [f"{json.dumps(k)} = {json.dumps(v)}" for k, v in table.items()]
+            lines += [""]
+        return "\n".join(lines)
+
+
+def read(path: Path) -> Config:
+    """Read a TOML file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    return Config.of(values, source=str(path))
+
+
+def accepted(
+    factory: Callable[..., object], options: Options, *, given: Sequence[str], what: str
+) -> Options:
+    """Check the options of a registry entry against its signature; `given` is not the user's."""
+    parameters = inspect.signature(factory).parameters
+    allowed = [name for name in parameters if name not in given]
+    for name in options:
+        if name not in allowed:
+            raise ConfigError(f"{what} has no option {name!r}{nearest(name, allowed)}")
+    return options
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name is meant, or list them all."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if near:
+        return f": did you mean {near[0]!r}?"
+    return f" (known: {', '.join(known)})" if known else " (it has none)"
+
+
+def _parse(text: str) -> Any:
+    """Read a value as TOML would, a bare word as itself and "none" as no value."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] != "extra_forbidden":
+        return f"{path} = {first['input']!r}: {first['msg'].lower()}"
+    for part in first["loc"][:-1]:
+        annotation: Any = model.model_fields[str(part)].annotation
+        model = annotation  # only sections have keys of their own
+    return f"unknown key {path!r}{nearest(str(first['loc'][-1]), model.model_fields)}"

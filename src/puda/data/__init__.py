@@ -1,0 +1,1 @@
+"""From files of facts to a frozen graph."""

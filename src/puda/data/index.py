@@ -1,0 +1,89 @@
+"""Known answers per question, as sorted arrays in compressed sparse row form.
+
+Kept in both directions. Question -> answers serves the filter of a ranking. Answer -> questions
+serves training: a pool of 512 entities answers some 20,000 questions of FB15k-237 in all, whereas
+the answers of 1,024 questions are 150,000, so masking a pool from the pool's side is far cheaper.
+"""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from puda.types import Facts, Ids
+
+
+def ranges(starts: Ids, lengths: Ids) -> Ids:
+    """Concatenate the ranges start .. start + length - 1."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+
+
+class KnownAnswers:
+    """Which entities answer which question (anchor, relation, side) in a set of facts."""
+
+    def __init__(self, facts: Facts, *, num_entities: int, num_relations: int) -> None:
+        self.num_entities, self.num_relations = num_entities, num_relations
+        head, relation, tail = facts.T
+        keys = np.concatenate([self.key(head, relation, 0), self.key(tail, relation, 1)])
+        answers = np.concatenate([tail, head])
+        order = np.lexsort((answers, keys))
+        keys, answers = keys[order], answers[order]
+        fresh = np.ones(len(keys), dtype=bool)  # drop facts that occur twice
+        fresh[1:] = (keys[1:] != keys[:-1]) | (answers[1:] != answers[:-1])
+        keys, self.answers = keys[fresh], answers[fresh]
+        self.keys, first = np.unique(
+            keys, return_index=True
+        )  # (U,) the questions that have answers
+        self.offsets = np.append(first, len(keys))  # (U + 1,)
+
+    def key(self, anchor: Ids, relation: Ids, side: Ids | int) -> Ids:
+        """Number a question."""
+        return (side * self.num_relations + relation) * self.num_entities + anchor
+
+    def _rows(self, keys: Ids) -> tuple[Ids, Ids]:
+        """Find each question's first answer and its number of answers."""
+        if not len(self.keys):
+            return np.zeros_like(keys), np.zeros_like(keys)
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        count = (self.offsets[place + 1] - self.offsets[place]) * (self.keys[place] == keys)
+        return self.offsets[place], count
+
+    def of(self, anchor: int, relation: int, side: int) -> Ids:
+        """Return the known answers of one question, sorted."""
+        start, count = self._rows(self.key(np.array([anchor]), np.array([relation]), side))
+        return self.answers[start[0] : start[0] + count[0]]
+
+    def exclude(self, keys: Ids) -> tuple[Ids, Ids]:
+        """Return what a ranking leaves out: (row, entity) for each known answer of each row."""
+        start, count = self._rows(keys)
+        return np.repeat(np.arange(len(keys)), count), self.answers[ranges(start, count)]
+
+    @cached_property
+    def _transposed(self) -> tuple[Ids, Ids]:
+        """Return answer -> questions: places in `keys`, and offsets by entity (E + 1,)."""
+        question = np.repeat(np.arange(len(self.keys)), np.diff(self.offsets))
+        order = np.argsort(self.answers, kind="stable")
+        counts = np.bincount(self.answers, minlength=self.num_entities)
+        return question[order], np.append(0, np.cumsum(counts))
+
+    @cached_property
+    def _slot(self) -> Ids:
+        """Return scratch space: the mask's row of each question, -1 between calls."""
+        return np.full(len(self.keys) + 1, -1)
+
+    def mask(self, keys: Ids, candidates: Ids) -> NDArray[np.bool_]:
+        """Mark known answers: (Q, P) True where candidate p is a known answer of question q."""
+        questions, offsets = self._transposed
+        start, count = offsets[candidates], offsets[candidates + 1] - offsets[candidates]
+        column = np.repeat(np.arange(len(candidates)), count)
+        answered = questions[ranges(start, count)]  # the questions that the candidates answer
+        place = np.searchsorted(self.keys, keys)
+        place[np.append(self.keys, -1)[place] != keys] = len(self.keys)  # questions without answer
+        asked, row = np.unique(place, return_inverse=True)
+        self._slot[asked] = np.arange(len(asked))
+        hit = self._slot[answered]
+        self._slot[asked] = -1
+        known = np.zeros((len(asked), len(candidates)), dtype=bool)
+        known[hit[hit >= 0], column[hit >= 0]] = True
+        return known[row]

@@ -1,0 +1,212 @@
+"""What a person sees in a terminal: tables, bars and progress, all of it drawn with rich.
+
+Results go to standard output, what accompanies them (progress, warnings) to standard error.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from puda.config import Config
+from puda.data.check import Report
+from puda.data.files import ReadReport
+from puda.data.graph import KnowledgeGraph
+from puda.evaluation.metrics import Metrics
+from puda.training.trainer import Listener
+from puda.types import Prediction
+
+out, err = Console(), Console(stderr=True)
+
+FIGURES = {
+    "MRR": "mrr",
+    "MR": "mr",
+    "Hits@1": "hits@1",
+    "Hits@3": "hits@3",
+    "Hits@10": "hits@10",
+    "AMRI": "amri",
+}
+
+
+def show_text(text: str) -> None:
+    """Print a plain line."""
+    out.print(escape(text), soft_wrap=True)
+
+
+def show_reading(
+    graph: KnowledgeGraph, reports: Sequence[ReadReport], warnings: Sequence[str]
+) -> None:
+    """Say what was read, how it was understood, and what deserves attention."""
+    for report in reports:
+        err.print(escape(report.summary()), soft_wrap=True)
+    err.print(
+        f"{escape(graph.name)}: {graph.num_entities:,} entities, {graph.num_relations:,} relations,"
+        f" {len(graph.train):,} / {len(graph.valid):,} / {len(graph.test):,} facts"
+        " (train / valid / test)",
+        soft_wrap=True,
+    )
+    for warning in warnings:
+        err.print(f"[yellow]note[/] {escape(warning)}", soft_wrap=True)
+
+
+@contextmanager
+def training_progress(config: Config) -> Iterator[Listener]:
+    """Draw a bar over the whole budget with risks, validation MRR and time left."""
+    settings = config.training
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[risks]}"),
+        TextColumn("{task.fields[mrr]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task("", total=1.0, epoch=0, risks="", mrr="", left="")
+        state = {"epoch": 0, "seconds": 0.0}
+
+        def listener(event: Mapping[str, Any]) -> None:
+            kind = event["event"]
+            if kind == "step":
+                done = state["epoch"] + event["done"] / event["of"]
+                spent = state["seconds"] + (progress.tasks[0].elapsed or 0.0)
+                share = (
+                    spent / (60 * settings.minutes)
+                    if settings.minutes
+                    else (done / settings.epochs)
+                )
+                left = spent / share - spent if share else 0.0
+                progress.update(
+                    task,
+                    completed=min(share, 1.0),
+                    epoch=state["epoch"] + 1,
+                    left=f"at most {_duration(left)} left",
+                )
+            elif kind == "start":
+                state["epoch"], state["seconds"] = event["epoch"], event["seconds"]
+            elif kind == "epoch":
+                state["epoch"] = event["epoch"]
+                risks = event["risks"]
+                progress.update(
+                    task,
+                    risks=f"risk {risks['total']:.3f} (unlabeled {risks['unlabeled']:.3f},"
+                    f" synthetic {risks['synthetic']:.3f})",
+                )
+            elif kind == "validation" and event["mrr"]:
+                progress.update(
+                    task, mrr=f"MRR {event['mrr']['both']:.3f} (best {event['best']['mrr']:.3f})"
+                )
+            elif kind == "stop":
+                best = event["best"]["epoch"]
+                progress.console.print(
+                    f"{event['epoch']} epochs in {event['seconds']:.1f} s, best after {best}"
+                    f" ({event['reason']})"
+                )
+
+        yield listener
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02}"
+
+
+def show_metrics(metrics: Metrics, *, breakdowns: bool = False, relations: bool = False) -> None:
+    """Show the sides of each split beside the baselines."""
+    for split, report in metrics.items():
+        table = _figure_table(f"{split}: filtered ranks over all entities, ties at their mean")
+        if not report.get("both"):
+            out.print(f"{split}: no facts to measure on")
+            continue
+        for side in ("tail", "head", "both"):
+            _add_figures(table, side, report[side], "bold" if side == "both" else None)
+        for name, baseline in report["baselines"].items():
+            _add_figures(table, f"{name}, both", baseline["both"], "dim")
+        out.print(table)
+        low, high = report["both"]["mrr_interval"]
+        out.print(f"MRR of both sides: 95 % between {low:.3f} and {high:.3f} (bootstrap)\n")
+        if breakdowns:
+            _show_groups("by relation category", report["categories"])
+            _show_groups("by training facts of the answer", report["degrees"])
+        if relations:
+            _show_groups("by relation", report["relations"])
+
+
+def _figure_table(title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in ("questions", *FIGURES):
+        table.add_column(name, justify="right")
+    return table
+
+
+def _add_figures(table: Table, name: str, figures: Metrics, style: str | None = None) -> None:
+    cells = [
+        f"{figures[key]:.1f}" if key == "mr" else f"{figures[key]:.3f}" for key in FIGURES.values()
+    ]
+    table.add_row(escape(name), f"{figures['count']:,}", *cells, style=style)
+
+
+def _show_groups(title: str, groups: Metrics) -> None:
+    table = _figure_table(title)
+    for name, report in groups.items():
+        for side, figures in report.items():
+            _add_figures(table, f"{name}, {side}", figures)
+    out.print(table)
+
+
+def show_predictions(
+    answers: Sequence[Prediction], *, head: str | None, relation: str | None, tail: str | None
+) -> None:
+    """Show a ranked list with a bar for each score, from the worst shown to the best."""
+    if not answers:
+        out.print("nothing left to predict: every candidate is known (--include-known shows them)")
+        return
+    first = answers[0]
+    asked = "head" if head is None else "relation" if relation is None else "tail"
+    words = [
+        "?" if part == asked else getattr(first, part) for part in ("head", "relation", "tail")
+    ]
+    table = Table(title=escape(" - ".join(words)), title_justify="left")
+    table.add_column("", justify="right")
+    table.add_column(asked)
+    table.add_column("score", justify="right")
+    table.add_column("")
+    low, high = answers[-1].score, first.score
+    for answer in answers:
+        share = (answer.score - low) / (high - low) if high > low else 1.0
+        mark = "known" if answer.known else ""
+        table.add_row(
+            str(answer.rank),
+            escape(getattr(answer, asked)),
+            f"{answer.score:.2f}",
+            "#" * round(1 + 19 * share) + (f" {mark}" if mark else ""),
+        )
+    out.print(table)
+
+
+def show_check(report: Report) -> None:
+    """Show what a graph is made of."""
+    table = Table(title="relations", title_justify="left")
+    for name in ("relation", "train", "valid", "test", "kind", "traits"):
+        table.add_column(name, justify="right" if name in ("train", "valid", "test") else "left")
+    for profile in report.relations:
+        counts = (f"{n:,}" for n in (profile.train, profile.valid, profile.test))
+        traits = ", ".join(profile.traits)
+        table.add_row(escape(profile.label), *counts, profile.category, traits)
+    out.print(table)
+
+
+def show_datasets(rows: Sequence[Mapping[str, Any]]) -> None:
+    """List data sets and whether they are on this machine."""
+    table = Table()
+    for name in ("name", "what", "on this machine"):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(row["name"], row["description"], "yes" if row["here"] else "on first use")
+    out.print(table)

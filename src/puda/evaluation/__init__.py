@@ -1,0 +1,1 @@
+"""Honest measurement: filtered ranks of both sides, beside trivial baselines."""

@@ -1,0 +1,77 @@
+"""Answers to a person's question, by label: the tails, heads or relations that complete it best."""
+
+import torch
+from torch import Tensor
+
+from puda.errors import PudaError
+from puda.runs import Trained
+from puda.types import Prediction, Questions, Side
+
+
+def predict(
+    trained: Trained,
+    *,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    k: int = 10,
+    include_known: bool = False,
+) -> list[Prediction]:
+    """Complete a fact of which two parts are given; the k most plausible, best first.
+
+    Known facts of the whole graph are left out unless `include_known`.
+    """
+    if k < 1:
+        raise PudaError(f"k = {k}: ask for at least one answer")
+    given = {"head": head, "relation": relation, "tail": tail}
+    missing = [part for part, label in given.items() if label is None]
+    if len(missing) != 1:
+        raise PudaError("give two of head, relation and tail: the third is predicted")
+    graph = trained.graph
+    h = None if head is None else graph.entities.find(head)
+    r = None if relation is None else graph.relations.find(relation)
+    t = None if tail is None else graph.entities.find(tail)
+    if h is not None and t is not None:
+        scores, known = _score_relations(trained, h, t)
+    else:
+        side = Side.TAIL if t is None else Side.HEAD
+        anchor = h if side is Side.TAIL else t
+        assert anchor is not None and r is not None
+        question = Questions(*(torch.tensor([value]) for value in (anchor, r, int(side))))
+        scores = trained.score(question)[0]  # (E,)
+        known = torch.zeros_like(scores, dtype=torch.bool)
+        known[graph.known("train", "valid", "test").of(anchor, r, side)] = True
+
+    open_ = torch.ones_like(known) if include_known else ~known
+    candidates = open_.nonzero().squeeze(1)
+    best = scores[candidates].topk(min(k, len(candidates)))
+    entities, relations = graph.entities.labels, graph.relations.labels
+    answers = []
+    for place, (value, index) in enumerate(zip(*map(Tensor.tolist, best), strict=True), start=1):
+        found = int(candidates[index])
+        answers.append(
+            Prediction(
+                head=entities[found if h is None else h],
+                relation=relations[found if r is None else r],
+                tail=entities[found if t is None else t],
+                score=value,
+                rank=place,
+                known=bool(known[found]),
+            )
+        )
+    return answers
+
+
+@torch.no_grad()
+def _score_relations(trained: Trained, head: int, tail: int) -> tuple[Tensor, Tensor]:
+    """Score all relations between two entities (R,), the mean of both sides' questions."""
+    relation = torch.arange(trained.graph.num_relations)
+    facts = torch.stack(
+        [torch.full_like(relation, head), relation, torch.full_like(relation, tail)], dim=1
+    )
+    questions, answers = Questions.both(facts)
+    rows = trained.entities.index_select(0, answers).unsqueeze(1)  # (2R, 1, d)
+    scores = trained.model.match(trained.model.ask(questions, trained.entities), rows)
+    index = trained.graph.known("train", "valid", "test")
+    known = [tail in index.of(head, int(r), Side.TAIL) for r in relation]
+    return scores.view(2, -1).mean(0), torch.tensor(known)

@@ -1,0 +1,216 @@
+"""The run folder: all that a trained model is, pickle-free and readable by a person.
+
+config.toml, entities.txt, relations.txt, graph.safetensors (facts as ids), model.safetensors,
+metrics.json, trace.jsonl, card.md, and resume/ while training can go on. Each file is written to
+a temporary name and renamed, so that a reader sees the old one or the new one, never a half.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from puda import config as configs
+from puda.config import Config
+from puda.data.graph import SPLITS, KnowledgeGraph
+from puda.data.vocabulary import Vocabulary
+from puda.errors import ConfigError, RunError
+from puda.scoring import ScoringFunction, build_model
+from puda.types import Questions
+
+ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+PLAIN = {written: char for char, written in ESCAPED.items()}
+ENTITIES = "entities"  # the table's name in model.safetensors; the model's own begin with "model."
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with the graph that it was trained on."""
+
+    config: Config
+    graph: KnowledgeGraph
+    model: ScoringFunction
+    entities: Tensor  # (E, d)
+
+    @torch.no_grad()
+    def score(self, questions: Questions) -> Tensor:
+        """Score all entities as answers: (Q, E)."""
+        return self.model.match(self.model.ask(questions, self.entities), self.entities)
+
+
+class State(NamedTuple):
+    """Where training stands: tensors, and plain values that JSON can hold."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+
+
+class RunFolder:
+    """Reads and writes the files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def create(self, config: Config, graph: KnowledgeGraph) -> None:
+        """Write what does not change during training."""
+        if (self.path / "config.toml").exists():
+            raise RunError(f"{self.path} holds a run already: choose another --out or remove it")
+        for vocabulary in (graph.entities, graph.relations):
+            name = {"entity": "entities.txt", "relation": "relations.txt"}[vocabulary.kind]
+            self.write_text(name, "".join(f"{_escape(label)}\n" for label in vocabulary.labels))
+        facts = {split: torch.tensor(graph.facts(split)) for split in SPLITS}
+        facts |= {f"{k} negatives": torch.tensor(v) for k, v in graph.negatives.items()}
+        header = {"name": graph.name, "fingerprint": graph.fingerprint}
+        self.write_tensors("graph.safetensors", facts, header)
+        self.write_text("config.toml", config.to_toml())  # last: with it the folder is a run
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file whole."""
+        with _replacing(self.path / name) as part:
+            part.write_text(text, encoding="utf-8")
+
+    def write_tensors(
+        self, name: str, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None
+    ) -> None:
+        """Write a safetensors file whole."""
+        with _replacing(self.path / name) as part:
+            save_file({k: v.contiguous() for k, v in tensors.items()}, part, dict(header or {}))
+
+    def append_trace(self, event: Mapping[str, Any]) -> None:
+        """Add a line to the trace."""
+        try:
+            with (self.path / "trace.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(event) + "\n")
+        except OSError as error:
+            raise RunError(f"cannot write {self.path / 'trace.jsonl'}: {error.strerror}") from None
+
+    def write_trace(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the trace, as resuming does with what lies behind its state."""
+        self.write_text("trace.jsonl", "".join(json.dumps(event) + "\n" for event in events))
+
+    def trace(self) -> list[dict[str, Any]]:
+        """Read the trace; a last line that was cut off by a crash is left out."""
+        lines = self._text("trace.jsonl").splitlines()
+        events = []
+        for line in lines:
+            with suppress(json.JSONDecodeError):
+                events.append(json.loads(line))
+        return events
+
+    def save_model(self, model: ScoringFunction, entities: Tensor) -> None:
+        """Keep weights as the run's result."""
+        own = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+        self.write_tensors("model.safetensors", {ENTITIES: entities, **own})
+
+    def save_state(self, state: State) -> None:
+        """Keep all that is needed to go on; one file, so that it is of one moment."""
+        header = {"values": json.dumps(state.values)}
+        self.write_tensors("resume/state.safetensors", state.tensors, header)
+
+    def load_state(self) -> State:
+        """Read what `save_state` kept."""
+        tensors, header = self._tensors("resume/state.safetensors")
+        return State(tensors, json.loads(header["values"]))
+
+    def load_config(self) -> Config:
+        """Read the settings of the run."""
+        if not self.path.is_dir():
+            raise RunError(f"no run folder {self.path}")
+        if not (self.path / "config.toml").is_file():
+            raise RunError(f"{self.path} is not a run folder: it holds no config.toml")
+        try:
+            return configs.read(self.path / "config.toml")
+        except ConfigError as error:
+            raise RunError(f"{self.path} is damaged: {error}") from None
+
+    def load_graph(self) -> KnowledgeGraph:
+        """Read the graph that the run was trained on."""
+        entities = Vocabulary(self._labels("entities.txt"), kind="entity")
+        relations = Vocabulary(self._labels("relations.txt"), kind="relation")
+        facts, header = self._tensors("graph.safetensors")
+        train, valid, test = (facts[split].numpy() for split in SPLITS)
+        untrue = {k.split()[0]: v.numpy() for k, v in facts.items() if k.endswith(" negatives")}
+        graph = KnowledgeGraph(
+            header["name"], entities, relations, train, valid, test, negatives=untrue
+        )
+        if graph.fingerprint != header["fingerprint"]:
+            raise RunError(
+                f"{self.path} is damaged: entities.txt, relations.txt and the facts of"
+                " graph.safetensors do not belong together"
+            )
+        return graph
+
+    def load(self) -> Trained:
+        """Read the trained model with its graph."""
+        config, graph = self.load_config(), self.load_graph()
+        model = build_model(config.scoring, graph)
+        tensors, _ = self._tensors("model.safetensors")
+        entities = tensors.pop(ENTITIES, torch.empty(0))
+        own = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+        if entities.shape != (graph.num_entities, model.dim):
+            raise RunError(
+                f"{self.path / 'model.safetensors'} is damaged: its entity table has"
+                f" shape {tuple(entities.shape)}, the run has {graph.num_entities}"
+                f" entities of {model.dim} floats"
+            )
+        try:
+            model.load_state_dict(own)
+        except RuntimeError:
+            raise RunError(
+                f"{self.path / 'model.safetensors'} is damaged: its weights are not"
+                f" those of {config.scoring.name}"
+            ) from None
+        return Trained(config, graph, model.eval(), entities)
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise RunError(f"{self.path} is damaged: {name} is missing") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.path} is damaged: cannot read {name} ({error})") from None
+
+    def _labels(self, name: str) -> Sequence[str]:
+        return [_unescape(line) for line in self._text(name).split("\n")[:-1]]
+
+    def _tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+        path = self.path / name
+        if not path.is_file():
+            raise RunError(f"{self.path} is damaged: {name} is missing")
+        try:
+            with safe_open(path, "pt") as file:
+                header = file.metadata() or {}
+            return load_file(path), header
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"{self.path} is damaged: cannot read {name} ({error})") from None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to; it becomes `path` when all went well."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        part.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot write {path}: {error}") from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _escape(label: str) -> str:
+    return re.sub(r"[\\\n\r]", lambda found: ESCAPED[found[0]], label)
+
+
+def _unescape(line: str) -> str:
+    return re.sub(r"\\[\\nr]", lambda found: PLAIN[found[0]], line)

@@ -1,0 +1,84 @@
+"""The entity table and its row-wise optimisers: a step costs what it touches, not what exists."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from puda.errors import ConfigError
+
+
+class RowOptimizer(Protocol):
+    """Updates some rows of a table in place and keeps its state by row."""
+
+    learning_rate: float
+    state: dict[str, Tensor]
+
+    def update(self, weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
+        """Step the rows `ids` (U, distinct) of weight (E, d) down their gradient (U, d)."""
+
+
+class RowAdagrad:
+    """Adagrad (Duchi et al. 2011); a row without gradient does not move, so this is exact."""
+
+    def __init__(self, weight: Tensor, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.state = {"sum": torch.zeros_like(weight)}
+
+    def update(self, weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
+        """s += g^2; w -= lr g / (sqrt(s) + 1e-10)."""
+        total = self.state["sum"]
+        squares = total.index_select(0, ids).addcmul_(gradient, gradient)  # (U, d)
+        total.index_copy_(0, ids, squares)
+        step = gradient / squares.sqrt_().add_(1e-10)
+        weight.index_add_(0, ids, step, alpha=-self.learning_rate)
+
+
+class RowAdam:
+    """Lazy Adam (Kingma & Ba 2015): moments and bias correction advance only when a row is touched.
+
+    Dense Adam would also move the untouched rows by their decaying moments; this one does not.
+    """
+
+    def __init__(self, weight: Tensor, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.state = {
+            "mean": torch.zeros_like(weight),
+            "square": torch.zeros_like(weight),
+            "steps": torch.zeros(len(weight), 1),
+        }
+
+    def update(self, weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
+        """w -= lr m' / (sqrt(v') + 1e-8), with m' and v' corrected by the row's own step count."""
+        steps = self.state["steps"].index_select(0, ids) + 1  # (U, 1)
+        mean = self.state["mean"].index_select(0, ids).mul_(0.9).add_(gradient, alpha=0.1)
+        square = self.state["square"].index_select(0, ids).mul_(0.999)
+        square.addcmul_(gradient, gradient, value=0.001)
+        for name, rows in (("steps", steps), ("mean", mean), ("square", square)):
+            self.state[name].index_copy_(0, ids, rows)
+        step = (mean / (1 - 0.9**steps)) / (square / (1 - 0.999**steps)).sqrt_().add_(1e-8)
+        weight.index_add_(0, ids, step, alpha=-self.learning_rate)
+
+
+ROW_OPTIMIZERS: dict[str, type[RowAdagrad] | type[RowAdam]] = {
+    "adagrad": RowAdagrad,
+    "adam": RowAdam,
+}
+
+
+class EntityTable:
+    """One row per entity: rows are pulled as a leaf of autograd, gradients are pushed back."""
+
+    def __init__(self, weight: Tensor, *, optimizer: str, learning_rate: float) -> None:
+        if optimizer not in ROW_OPTIMIZERS:
+            raise ConfigError(f"no optimizer {optimizer!r}: one of {', '.join(ROW_OPTIMIZERS)}")
+        self.weight = weight  # (E, d)
+        self.optimizer: RowOptimizer = ROW_OPTIMIZERS[optimizer](weight, learning_rate)
+
+    def pull(self, ids: Tensor) -> Tensor:
+        """Copy the rows of distinct ids: the working set (U, d) of a step."""
+        return self.weight.index_select(0, ids).requires_grad_()
+
+    def push(self, ids: Tensor, gradient: Tensor) -> None:
+        """Step the rows of distinct ids down their gradient (U, d)."""
+        self.optimizer.update(self.weight, ids, gradient)

@@ -1,0 +1,1 @@
+"""Training: one step, and the loop around it."""

@@ -1,0 +1,304 @@
+"""The loop around the step: epochs, validation, early stopping, budget, resuming."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.optim import Adagrad, Adam, Optimizer
+
+from puda import __version__
+from puda.config import Config, accepted, nearest
+from puda.data.graph import KnowledgeGraph
+from puda.errors import ConfigError, Diverged
+from puda.evaluation.metrics import measure
+from puda.evaluation.ranking import rank
+from puda.generator import Generator
+from puda.objectives import OBJECTIVES
+from puda.regularizers import REGULARIZERS
+from puda.runs import RunFolder, State, Trained
+from puda.sampling import SAMPLERS
+from puda.scoring import build_model
+from puda.seeds import ambient, stream
+from puda.tables import EntityTable
+from puda.training.step import Learner, train_step
+from puda.types import Questions, Risk
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adagrad": Adagrad, "adam": Adam}
+
+T = TypeVar("T")
+
+Listener = Callable[[Mapping[str, Any]], None]
+"""Hears of every event: start, step, epoch, validation, stop."""
+
+
+def train(
+    graph: KnowledgeGraph, config: Config, out: str | Path, *, listener: Listener = lambda e: None
+) -> RunFolder:
+    """Train on a graph and leave the best weights in a new run folder."""
+    learner = build_learner(graph, config)
+    folder = RunFolder(out)
+    folder.create(config, graph)
+    Trainer(graph, config, learner, folder, listener).run()
+    return folder
+
+
+def resume(path: str | Path, *, listener: Listener = lambda e: None) -> RunFolder:
+    """Go on with a run from its last validation, to the same bits as if it had not stopped."""
+    folder = RunFolder(path)
+    config, graph = folder.load_config(), folder.load_graph()
+    trainer = Trainer(graph, config, build_learner(graph, config), folder, listener)
+    if (folder.path / "resume").exists() or not (folder.path / "model.safetensors").exists():
+        trainer.run(resumed=True)
+    return folder
+
+
+def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
+    """Make all that a step moves, from the seed alone."""
+    with ambient(config.training.seed, "model"):
+        model = build_model(config.scoring, graph)
+        table = EntityTable(
+            model.initial_entities(),
+            optimizer=config.optimizer.name,
+            learning_rate=config.optimizer.learning_rate,
+        )
+    generator, generator_optimizer = None, None
+    if config.generator.num_synthetic:
+        with ambient(config.training.seed, "generator"):
+            generator = Generator(
+                model.dim,
+                noise_std=config.generator.noise_std,
+                dropout=config.generator.dropout,
+            )
+        generator_optimizer = Adam(generator.parameters(), lr=config.generator.learning_rate)
+    objective = _look_up(OBJECTIVES, config.objective.name, "objective")
+    options = accepted(
+        objective, config.objective.options, given=("scores",), what=config.objective.name
+    )
+    sampler = _look_up(SAMPLERS, config.sampler.name, "sampler")
+    sampler_options = accepted(
+        sampler, config.sampler.options, given=("graph", "num_unlabeled"), what=config.sampler.name
+    )
+    return Learner(
+        model=model,
+        entities=table,
+        generator=generator,
+        num_synthetic=config.generator.num_synthetic,
+        sampler=sampler(graph, config.sampler.num_unlabeled, **sampler_options),
+        objective=partial(objective, **options),
+        penalty=_penalty(config),
+        optimizer=OPTIMIZERS[config.optimizer.name](
+            model.parameters(), lr=config.optimizer.learning_rate
+        ),
+        generator_optimizer=generator_optimizer,
+    )
+
+
+def _look_up(registry: Mapping[str, T], name: str, what: str) -> T:
+    if name not in registry:
+        raise ConfigError(f"no {what} {name!r}{nearest(name, registry)}")
+    return registry[name]
+
+
+def _penalty(config: Config) -> Callable[..., Tensor] | None:
+    regularizer = _look_up(REGULARIZERS, config.objective.regularizer, "regularizer")
+    weight = config.objective.weight
+    return (lambda factors: weight * regularizer(factors)) if weight else None
+
+
+class Trainer:
+    """Runs epochs until the budget ends, the MRR stops rising, or the user interrupts."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        config: Config,
+        learner: Learner,
+        folder: RunFolder,
+        listener: Listener,
+    ) -> None:
+        self.graph, self.config, self.learner = graph, config, learner
+        self.folder, self.listener = folder, listener
+        self.epoch = 0  # epochs done
+        self.seconds = 0.0  # spent in earlier processes and in this one up to `_since`
+        self.best: dict[str, Any] = {"mrr": -math.inf, "epoch": 0}
+        self.stale = 0  # validations since the best
+        self.questions, self.answers = Questions.both(torch.tensor(graph.train))
+
+    def run(self, *, resumed: bool = False) -> None:
+        """Train to the end and keep the best weights."""
+        with _threads(self.config.training.threads):
+            self._since = time.monotonic()
+            if resumed and (self.folder.path / "resume").exists():
+                self._restore()
+            self._tell(
+                "start",
+                version=__version__,
+                torch=torch.__version__,
+                threads=torch.get_num_threads(),
+                data=self.graph.fingerprint,
+                epoch=self.epoch,
+                resumed=resumed,
+            )
+            reason = self._loop()
+            self._tell("stop", reason=reason, epoch=self.epoch, best=self.best)
+            if reason != "interrupted":
+                self._finish()
+
+    def _loop(self) -> str:
+        try:
+            while (left := self._left()) > 0:
+                if self._out_of_patience():
+                    return "no better MRR"
+                self._epoch(left)
+                if self.epoch % self.config.training.validate_every == 0 or self._left() <= 0:
+                    self._validate()
+        except KeyboardInterrupt:
+            if not (self.folder.path / "model.safetensors").exists():
+                self._keep()
+            return "interrupted"
+        return "budget"
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.config.training.patience <= self.stale
+
+    def _elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self._since
+
+    def _left(self) -> float:
+        """Return the share of the budget that is left; the learning rate falls with it."""
+        settings = self.config.training
+        if settings.minutes is None:
+            return 1 - self.epoch / settings.epochs
+        spent = self._elapsed()
+        another = spent / self.epoch / 2 if self.epoch else 0.0  # half an epoch may overrun
+        return 1 - (spent + another) / (60 * settings.minutes)
+
+    def _epoch(self, left: float) -> None:
+        settings = self.config.training
+        rate = self.config.optimizer.learning_rate * left
+        self.learner.entities.optimizer.learning_rate = rate
+        for group in self.learner.optimizer.param_groups:
+            group["lr"] = rate
+        order = torch.randperm(
+            len(self.questions), generator=stream(settings.seed, "order", self.epoch)
+        )
+        draws = stream(settings.seed, "draws", self.epoch)
+        batches = order.split(settings.batch_size)
+        total = torch.zeros(len(Risk._fields))
+        self.learner.model.train()
+        with ambient(settings.seed, "dropout", self.epoch):
+            for number, batch in enumerate(batches):
+                try:
+                    risk = train_step(
+                        self.learner, self.questions[batch], self.answers[batch], draws
+                    )
+                except Diverged as error:
+                    raise Diverged(
+                        f"{error} at step {number + 1} of epoch {self.epoch + 1}: lower"
+                        f" optimizer.learning_rate (now {rate:.3g}) or raise objective.weight"
+                        f" (now {self.config.objective.weight:.3g})"
+                    ) from None
+                total += torch.stack([part.detach() for part in risk])
+                self.listener({"event": "step", "done": number + 1, "of": len(batches)})
+        self.epoch += 1
+        risks = dict(zip(Risk._fields, (total / len(batches)).tolist(), strict=True))
+        self._tell("epoch", epoch=self.epoch, learning_rate=rate, risks=risks)
+
+    def _trained(self) -> Trained:
+        model = self.learner.model.eval()
+        return Trained(self.config, self.graph, model, self.learner.entities.weight)
+
+    def _validate(self) -> None:
+        """Measure, keep the weights if they are the best so far, and save the state."""
+        report = {}
+        if len(self.graph.valid):
+            known = self.graph.known("train", "valid")
+            report = measure(rank(self._trained().score, self.graph.valid, known))
+        # Without validation facts the latest weights are the best known.
+        mrr = report["both"]["mrr"] if report else self.best["mrr"]
+        if mrr > self.best["mrr"] or not report:
+            self.best, self.stale = {"mrr": mrr, "epoch": self.epoch}, 0
+            self._keep()
+        else:
+            self.stale += 1
+        sides = {side: figures["mrr"] for side, figures in report.items()}
+        self._tell("validation", epoch=self.epoch, mrr=sides, best=self.best)
+        self._save_state()
+
+    def _keep(self) -> None:
+        self.folder.save_model(self.learner.model, self.learner.entities.weight)
+
+    def _finish(self) -> None:
+        """Remove what only resuming needs."""
+        state = self.folder.path / "resume" / "state.safetensors"
+        state.unlink(missing_ok=True)
+        state.parent.rmdir()
+
+    def _tell(self, event: str, **values: Any) -> None:
+        entry = {"event": event, "seconds": round(self._elapsed(), 3), **values}
+        self.folder.append_trace(entry)
+        self.listener(entry)
+
+    # State: named tensors of everything that moves. Random streams need none (puda.seeds).
+
+    def _modules(self) -> Iterator[tuple[str, torch.nn.Module, Optimizer]]:
+        yield "model", self.learner.model, self.learner.optimizer
+        if self.learner.generator is not None:
+            assert self.learner.generator_optimizer is not None
+            yield "generator", self.learner.generator, self.learner.generator_optimizer
+
+    def _save_state(self) -> None:
+        table = self.learner.entities
+        tensors = {"entities": table.weight}
+        tensors |= {f"entities/{name}": value for name, value in table.optimizer.state.items()}
+        for name, module, optimizer in self._modules():
+            tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
+            for number, slots in optimizer.state_dict()["state"].items():
+                tensors |= {f"{name} optimizer/{number}/{k}": v for k, v in slots.items()}
+        values = {
+            "epoch": self.epoch,
+            "best": self.best,
+            "stale": self.stale,
+            "seconds": self._elapsed(),
+        }
+        self.folder.save_state(State(tensors, values))
+
+    def _restore(self) -> None:
+        tensors, values = self.folder.load_state()
+        self.epoch, self.best, self.stale = values["epoch"], values["best"], values["stale"]
+        self.seconds = values["seconds"]
+        table = self.learner.entities
+        table.weight.copy_(tensors["entities"])
+        for name, value in table.optimizer.state.items():
+            value.copy_(tensors[f"entities/{name}"])
+        for name, module, optimizer in self._modules():
+            module.load_state_dict(_below(tensors, f"{name}/"))
+            saved = optimizer.state_dict()
+            for key, value in _below(tensors, f"{name} optimizer/").items():
+                number, slot = key.split("/")
+                saved["state"].setdefault(int(number), {})[slot] = value
+            optimizer.load_state_dict(saved)
+        events = [e for e in self.folder.trace() if e.get("epoch", 0) <= self.epoch]
+        self.folder.write_trace(events)
+
+
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Use so many threads inside; 0 leaves the choice to torch."""
+    before = torch.get_num_threads()
+    if number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
