@@ -35,6 +35,8 @@ class ScoringConfig(Section):
 
     name: str = "complex"
     dim: int = Field(256, ge=1)  # floats of one entity
+    dropout: float = Field(0.0, ge=0, lt=1)  # on question vectors
+    start: str | None = None  # a run folder whose entities and like-named weights to start from
     options: Options = {}
 
 
@@ -45,6 +47,7 @@ class ObjectiveConfig(Section):
     options: Options = {}
     regularizer: str = "n3"
     weight: float = Field(0.0, ge=0)  # of the regularizer
+    relation_weight: float = Field(0.0, ge=0)  # of predicting the relation as well
 
 
 class SamplerConfig(Section):
@@ -59,9 +62,13 @@ class GeneratorConfig(Section):
     """The generator of synthetic entities (Eq. 12)."""
 
     num_synthetic: int = Field(32, ge=0)  # M; 0 trains without a generator
+    noise_dim: int | None = Field(None, ge=1)  # default: as an entity's row; authors' code: d/8
     noise_std: float = Field(1.0, gt=0)  # square root of the paper's delta
+    activation: Literal["relu", "leaky"] = "relu"
     dropout: float = Field(0.5, ge=0, lt=1)
     learning_rate: float = Field(1e-4, gt=0)  # of its Adam
+    steps: int = Field(1, ge=1)  # for each of the discriminator's
+    first: bool = False  # step before the discriminator, as the authors' code does
 
 
 class OptimizerConfig(Section):
@@ -77,6 +84,8 @@ class TrainingConfig(Section):
     epochs: int = Field(100, ge=1)
     minutes: float | None = Field(None, gt=0)  # if set, the budget instead of `epochs`
     batch_size: int = Field(1024, ge=1)  # questions a step
+    grouped: bool = False  # a batch holds distinct questions, each with all its answers
+    sides: Literal["both", "bernoulli"] = "both"  # of each fact in an epoch
     validate_every: int = Field(5, ge=1)  # epochs
     patience: int = Field(5, ge=0)  # validations without a better MRR before stopping; 0: never
     seed: int = 0
@@ -146,14 +155,14 @@ def read(path: Path) -> Config:
 
 def accepted(
     factory: Callable[..., object], options: Options, *, given: Sequence[str], what: str
-) -> Options:
+) -> dict[str, Any]:
     """Check the options of a registry entry against its signature; `given` is not the user's."""
     parameters = inspect.signature(factory).parameters
     allowed = [name for name in parameters if name not in given]
     for name in options:
         if name not in allowed:
             raise ConfigError(f"{what} has no option {name!r}{nearest(name, allowed)}")
-    return options
+    return dict(options)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

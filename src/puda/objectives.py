@@ -1,14 +1,15 @@
 """Risks as pure functions of scores; equation numbers are those of the PUDA paper (IJCAI-22).
 
 Write p for positive, u for unlabeled, g for synthetic scores; softplus(x) = -ln sigma(-x).
-A mean over no entities (N = 0 or M = 0) is 0.
+A mean over no entities (N = 0 or M = 0) is 0. The self-adversarial log-sigmoid loss of RotatE is
+"pn" with prior 1/2 under the sampler "self-adversarial", which weighs the mean over u.
 """
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import relu, softplus
 
 from puda.errors import ConfigError
 from puda.types import Risk, Scores
@@ -17,59 +18,185 @@ Objective = Callable[..., Risk]
 """(scores, **options) -> Risk."""
 
 
-def _mean(values: Tensor, counted: Tensor | None) -> Tensor:
-    """Average (Q, N) over each question's counted entities, then over questions."""
-    if not values.numel():
-        return values.new_zeros(())
-    if counted is None:
-        return values.mean()
-    number = counted.sum(1).clamp(min=1)  # a question whose whole pool is known counts as 0
-    return ((values * counted).sum(1) / number).mean()
+class _Others:
+    """Unlabeled or synthetic scores, laid beside each positive."""
+
+    def __init__(self, scores: Scores, others: Tensor, *, unlabeled: bool) -> None:
+        def beside(table: Tensor | None) -> Tensor | None:
+            if table is None or scores.owner is None:
+                return table
+            return table.index_select(0, scores.owner)
+
+        spread = beside(others)
+        assert spread is not None
+        self.positive, self.values = scores.positive, spread  # (F,), (F, N)
+        self.counted = beside(scores.counted) if unlabeled else None
+        self.weight = beside(scores.weight) if unlabeled else None
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Average (F, N) over what counts, by weight, then over positives."""
+        if not values.numel():
+            return values.new_zeros(())
+        if self.weight is not None:  # zero where an entity does not count
+            return (values * self.weight).sum(1).mean()
+        if self.counted is None:
+            return values.mean()
+        number = self.counted.sum(1).clamp(min=1)  # a pool that is all known counts as 0
+        return (values.masked_fill(~self.counted, 0).sum(1) / number).mean()
 
 
-def pointwise(positive: Tensor, others: Tensor, counted: Tensor | None = None) -> Tensor:
+def pointwise(others: _Others) -> Tensor:
     """Mean softplus(u): an entity called positive (Eq. 9)."""
-    return _mean(softplus(others), counted)
+    return others.mean(softplus(others.values))
 
 
-def pairwise(positive: Tensor, others: Tensor, counted: Tensor | None = None) -> Tensor:
+def pairwise(others: _Others) -> Tensor:
     """Mean softplus(u - p): an entity ranked above its positive (Eqs. 11, 14)."""
-    return _mean(softplus(others - positive.unsqueeze(1)), counted)
+    return others.mean(softplus(others.values - others.positive.unsqueeze(1)))
 
 
-def listwise(positive: Tensor, others: Tensor, counted: Tensor | None = None) -> Tensor:
+def listwise(others: _Others) -> Tensor:
     """Mean ln(1 + sum exp(u - p)): the positive is not first of them all (Plackett-Luce; ours)."""
-    margin = others - positive.unsqueeze(1)  # (Q, N)
-    if counted is not None:
-        margin = margin.masked_fill(~counted, -torch.inf)  # leaves the sum: exp(-inf) = 0
-    return (
-        torch.cat(
-            [
-                torch.zeros_like(margin[:, :1])
-                if margin.numel()
-                else positive.new_zeros(len(positive), 1),
-                margin,
-            ],
-            dim=1,
-        )
-        .logsumexp(1)
-        .mean()
-    )
+    if others.weight is not None:
+        raise ConfigError("a listwise risk weighs the unlabeled itself: use the sampler 'uniform'")
+    margin = others.values - others.positive.unsqueeze(1)  # (F, N)
+    if others.counted is not None:
+        margin = margin.masked_fill(~others.counted, -torch.inf)  # leaves the sum: exp(-inf) = 0
+    itself = margin.new_zeros(len(margin), 1)
+    return torch.cat([itself, margin], dim=1).logsumexp(1).mean()
 
 
 ORDERINGS = {"pointwise": pointwise, "pairwise": pairwise, "listwise": listwise}
 
 
-def puda(scores: Scores, *, prior: float = 1e-5, ordering: str = "pairwise") -> Risk:
-    """pi R_p+ + max(0, R_u- + R_*- - pi R_p-) (Eq. 16); `prior` is pi."""
+def _order(ordering: str) -> Callable[[_Others], Tensor]:
     if ordering not in ORDERINGS:
         raise ConfigError(f"no ordering {ordering!r}: one of {', '.join(ORDERINGS)}")
-    order = ORDERINGS[ordering]
-    positive, inverted = softplus(-scores.positive).mean(), softplus(scores.positive).mean()
-    unlabeled = order(scores.positive, scores.unlabeled, scores.counted)
-    synthetic = order(scores.positive, scores.synthetic)
-    total = prior * positive + (unlabeled + synthetic - prior * inverted).clamp(min=0)
+    return ORDERINGS[ordering]
+
+
+def _positive_risks(scores: Scores) -> tuple[Tensor, Tensor]:
+    """R_p+ (Eq. 7) and R_p- (Eq. 8)."""
+    return softplus(-scores.positive).mean(), softplus(scores.positive).mean()
+
+
+def _bounded(certain: Tensor, bracket: Tensor, correction: str) -> Tensor:
+    """Return certain + max(0, bracket), or its variant.
+
+    "clamp" is the paper's: a negative bracket has no gradient. "reverse" (Kiryo et al. 2017)
+    steps against the gradient of a negative bracket, so as to bring it back up.
+    """
+    if correction == "clamp":
+        return certain + bracket.clamp(min=0)
+    if correction == "reverse":
+        return torch.where(bracket < 0, -bracket, certain + bracket)
+    raise ConfigError(f"no correction {correction!r}: clamp or reverse")
+
+
+def pn(scores: Scores, *, prior: float = 0.5, ordering: str = "pointwise") -> Risk:
+    """pi R_p+ + (1 - pi) R_u- (Eq. 2): all unlabeled are taken as negative."""
+    positive, inverted = _positive_risks(scores)
+    unlabeled = _order(ordering)(_Others(scores, scores.unlabeled, unlabeled=True))
+    total = prior * positive + (1 - prior) * unlabeled
+    return Risk(total, positive, inverted, unlabeled, torch.zeros_like(total))
+
+
+def pu_c(
+    scores: Scores, *, prior: float = 1e-5, ordering: str = "pointwise", correction: str = "clamp"
+) -> Risk:
+    """pi R_p+ + max(0, R_u- - pi R_p-) (Eq. 5), R_u- classifying each entity (Eq. 9)."""
+    positive, inverted = _positive_risks(scores)
+    unlabeled = _order(ordering)(_Others(scores, scores.unlabeled, unlabeled=True))
+    total = _bounded(prior * positive, unlabeled - prior * inverted, correction)
+    return Risk(total, positive, inverted, unlabeled, torch.zeros_like(total))
+
+
+def pu_r(
+    scores: Scores, *, prior: float = 1e-5, ordering: str = "pairwise", correction: str = "clamp"
+) -> Risk:
+    """pi R_p+ + max(0, R_u- - pi R_p-) (Eq. 5), R_u- ranking each entity (Eq. 11)."""
+    return pu_c(scores, prior=prior, ordering=ordering, correction=correction)
+
+
+def da(
+    scores: Scores,
+    *,
+    prior: float = 0.5,
+    ordering: str = "pointwise",
+    synthetic_ordering: str = "pairwise",
+) -> Risk:
+    """PN + R_*- (the ablation "DA"): PN with synthetic entities ranked below positives."""
+    risk = pn(scores, prior=prior, ordering=ordering)
+    order = _order(synthetic_ordering)
+    synthetic = order(_Others(scores, scores.synthetic, unlabeled=False))
+    return risk._replace(total=risk.total + synthetic, synthetic=synthetic)
+
+
+def puda(
+    scores: Scores, *, prior: float = 1e-5, ordering: str = "pairwise", correction: str = "clamp"
+) -> Risk:
+    """pi R_p+ + max(0, R_u- + R_*- - pi R_p-) (Eq. 16); `prior` is pi."""
+    order = _order(ordering)
+    positive, inverted = _positive_risks(scores)
+    unlabeled = order(_Others(scores, scores.unlabeled, unlabeled=True))
+    synthetic = order(_Others(scores, scores.synthetic, unlabeled=False))
+    total = _bounded(prior * positive, unlabeled + synthetic - prior * inverted, correction)
     return Risk(total, positive, inverted, unlabeled, synthetic)
 
 
-OBJECTIVES: dict[str, Objective] = {"puda": puda}
+def softmax(scores: Scores) -> Risk:
+    """Cross-entropy of the positive against the unlabeled: mean ln(1 + sum exp(u - p)).
+
+    With a pool of all entities this is 1vsAll (Lacroix et al. 2018), known answers left out.
+    """
+    positive, inverted = _positive_risks(scores)
+    unlabeled = listwise(_Others(scores, scores.unlabeled, unlabeled=True))
+    return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
+
+
+def margin(scores: Scores, *, width: float = 1.0) -> Risk:
+    """Margin ranking (Bordes et al. 2013): mean max(0, width + u - p)."""
+    positive, inverted = _positive_risks(scores)
+    others = _Others(scores, scores.unlabeled, unlabeled=True)
+    unlabeled = others.mean(relu(width + others.values - others.positive.unsqueeze(1)))
+    return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
+
+
+def bce(scores: Scores, *, smoothing: float = 0.1) -> Risk:
+    """Binary cross-entropy with smoothed labels y (1 - smoothing) + 1/C (Dettmers et al. 2018).
+
+    The mean of softplus(s) - y s over the C candidates of each question, answers included. With
+    `training.grouped` and a pool of all entities this is KvsAll.
+    """
+    positive, inverted = _positive_risks(scores)
+    counted = scores.counted
+    number = (
+        torch.full_like(scores.unlabeled[:, 0], scores.unlabeled.shape[1])
+        if (counted is None)
+        else counted.sum(1)
+    )
+    owner = torch.arange(len(number)) if scores.owner is None else scores.owner
+    answers = torch.bincount(owner, minlength=len(number))
+    size = number + answers  # (Q,) candidates C
+    values = softplus(scores.unlabeled) - scores.unlabeled / size.unsqueeze(1)
+    if counted is not None:
+        values = values.masked_fill(~counted, 0)
+    label = (1 - smoothing) + 1 / size[owner]
+    true = (softplus(scores.positive) - label * scores.positive) / size[owner]
+    total = (values.sum(1) / size).mean() + true.sum() / len(size)
+    return Risk(total, positive, inverted, (values.sum(1) / size).mean(), torch.zeros_like(total))
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "pn": pn,
+    "pu-c": pu_c,
+    "pu-r": pu_r,
+    "da": da,
+    "puda": puda,
+    "softmax": softmax,
+    "margin": margin,
+    "bce": bce,
+}
+
+USES_SYNTHETIC = {"da", "puda"}
+"""Objectives under which a generator is trained."""

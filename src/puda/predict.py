@@ -70,8 +70,8 @@ def _score_relations(trained: Trained, head: int, tail: int) -> tuple[Tensor, Te
         [torch.full_like(relation, head), relation, torch.full_like(relation, tail)], dim=1
     )
     questions, answers = Questions.both(facts)
-    rows = trained.entities.index_select(0, answers).unsqueeze(1)  # (2R, 1, d)
-    scores = trained.model.match(trained.model.ask(questions, trained.entities), rows)
+    rows = trained.rows.index_select(0, answers).unsqueeze(1)  # (2R, 1, d)
+    scores = trained.model.match(trained.model.ask(questions, trained.rows), rows)
     index = trained.graph.known("train", "valid", "test")
     known = [tail in index.of(head, int(r), Side.TAIL) for r in relation]
     return scores.view(2, -1).mean(0), torch.tensor(known)

@@ -1,24 +1,32 @@
-"""Penalties on the size of the facts' parts, weighted by how often a batch holds them."""
+"""Penalties on the size of the facts' parts, weighted by how often batches hold them."""
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
-Regularizer = Callable[[Sequence[Tensor]], Tensor]
-"""From the squared sizes |x|^2 (Q, ...) of the batch's facts to a scalar."""
+Regularizer = Callable[[Tensor, Sequence[Tensor]], Tensor]
+"""From the question vectors (Q, ...) and the squared sizes |x|^2 (F, ...) of facts to a scalar."""
 
 
-def n3(factors: Sequence[Tensor]) -> Tensor:
+def n3(question: Tensor, factors: Sequence[Tensor]) -> Tensor:
     """Nuclear 3-norm (Lacroix et al. 2018): mean over facts of the sum of |x|^3."""
     # pow, not x * sqrt(x): its gradient at zero is zero, the root's is not a number
-    return sum((f.pow(1.5).sum() for f in factors), start=factors[0].new_zeros(())) / len(
-        factors[0]
-    )
+    return torch.stack([f.pow(1.5).sum() / len(f) for f in factors]).sum()
 
 
-def l2(factors: Sequence[Tensor]) -> Tensor:
+def l2(question: Tensor, factors: Sequence[Tensor]) -> Tensor:
     """Squared norm: mean over facts of the sum of |x|^2."""
-    return sum((f.sum() for f in factors), start=factors[0].new_zeros(())) / len(factors[0])
+    return torch.stack([f.sum() / len(f) for f in factors]).sum()
 
 
-REGULARIZERS: dict[str, Regularizer] = {"n3": n3, "l2": l2}
+def dura(question: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Duality-induced penalty (Zhang et al. 2020): mean of |question|^2 plus mean of |answer|^2.
+
+    Its second half, of the mirrored question, comes from the fact's other side.
+    """
+    answer = factors[-1]
+    return question.pow(2).sum() / len(question) + answer.sum() / len(answer)
+
+
+REGULARIZERS: dict[str, Regularizer] = {"n3": n3, "l2": l2, "dura": dura}

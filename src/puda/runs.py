@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +39,18 @@ class Trained:
     config: Config
     graph: KnowledgeGraph
     model: ScoringFunction
-    entities: Tensor  # (E, d)
+    entities: Tensor  # (E, row) the table
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """Rows of all entities as they are matched (E, row)."""
+        with torch.no_grad():
+            return self.model.contextualize(self.entities)
 
     @torch.no_grad()
     def score(self, questions: Questions) -> Tensor:
         """Score all entities as answers: (Q, E)."""
-        return self.model.match(self.model.ask(questions, self.entities), self.entities)
+        return self.model.match(self.model.ask(questions, self.rows), self.rows)
 
 
 class State(NamedTuple):
@@ -155,11 +162,11 @@ class RunFolder:
         tensors, _ = self._tensors("model.safetensors")
         entities = tensors.pop(ENTITIES, torch.empty(0))
         own = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
-        if entities.shape != (graph.num_entities, model.dim):
+        if entities.shape != (graph.num_entities, model.row_dim):
             raise RunError(
                 f"{self.path / 'model.safetensors'} is damaged: its entity table has"
                 f" shape {tuple(entities.shape)}, the run has {graph.num_entities}"
-                f" entities of {model.dim} floats"
+                f" entities of {model.row_dim} floats"
             )
         try:
             model.load_state_dict(own)

@@ -55,13 +55,23 @@ class Questions:
         ), torch.cat([tails, heads])
 
 
+class Batch(NamedTuple):
+    """Questions with known answers to learn from."""
+
+    questions: Questions  # (Q,)
+    answers: Tensor  # (F,) entity ids
+    owner: Tensor | None = None  # (F,) each answer's question; None: question i has answer i
+
+
 class Scores(NamedTuple):
     """What an objective sees of a batch; larger means more plausible."""
 
-    positive: Tensor  # (Q,) of the known answers
+    positive: Tensor  # (F,) of the known answers
     unlabeled: Tensor  # (Q, N) of entities that complete no known fact
     synthetic: Tensor  # (Q, M) of invented entities
     counted: Tensor | None = None  # (Q, N) False where an unlabeled entity is a known answer
+    weight: Tensor | None = None  # (Q, N) rows sum to 1: parts in a mean; None: equal parts
+    owner: Tensor | None = None  # (F,) each positive's question; None: question i has positive i
 
 
 class Risk(NamedTuple):

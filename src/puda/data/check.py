@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.types import Facts, Ids
 
-OVERLAP = 0.8  # share of the smaller relation's pairs from which two relations say the same
+OVERLAP = 0.8  # share of the smaller relation's pairs from which it repeats the larger
 FUNCTIONAL = 0.99  # share of heads with exactly one tail: leaves room for errors in the data
 MIN_FACTS = 5  # fewer facts, or shared pairs, may look like anything by accident
 MANY = 1.5  # mean answers per question from which a side counts as N (Bordes et al., 2013)
@@ -33,9 +33,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RelationPair:
-    """Two relations that link nearly the same pairs of entities (swapped, if inverse).
+    """Two relations of which one mostly repeats the other's (head, tail) pairs, or mirrors them.
 
-    Nearly: they share at least 5 pairs and 80% of the pairs of the smaller; self-loops aside.
+    Mostly: they share at least 5 pairs and 80% of the pairs of the smaller, self-loops aside. Both
+    shares near 1 make them equals; one alone makes the smaller a special case of the larger.
     """
 
     first: str
@@ -141,15 +142,16 @@ class Report:
                 )
         if self.duplicate_relations:
             said.append(
-                f"The graph has {_count(len(self.duplicate_relations), 'pair')} of relations that "
-                f"link nearly the same entities, e.g. {_name(self.duplicate_relations[0])}. Each "
-                "gives the other away; merge them before splitting the facts."
+                f"The graph has {_count(len(self.duplicate_relations), 'pair')} of relations of "
+                f"which one mostly repeats the other, e.g. {_name(self.duplicate_relations[0])}. "
+                "The one gives the other away; merge them, or drop the smaller, before splitting "
+                "the facts."
             )
         if self.inverse_relations:
             said.append(
-                f"The graph has {_count(len(self.inverse_relations), 'pair')} of relations that "
-                f"are inverses, e.g. {_name(self.inverse_relations[0])}. Each gives the other "
-                "away; keep one of each pair before splitting the facts."
+                f"The graph has {_count(len(self.inverse_relations), 'pair')} of relations of "
+                f"which one mostly mirrors the other, e.g. {_name(self.inverse_relations[0])}. The "
+                "one gives the other away; drop the smaller before splitting the facts."
             )
         for split, number in self.leaks.items():
             if number:

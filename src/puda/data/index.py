@@ -60,6 +60,34 @@ class KnownAnswers:
         return np.repeat(np.arange(len(keys)), count), self.answers[ranges(start, count)]
 
     @cached_property
+    def _shifted(self) -> Ids:
+        """Return for each answer how many entities that are no answers stand before it."""
+        row = np.repeat(np.arange(len(self.keys)), np.diff(self.offsets))
+        within = np.arange(len(self.answers)) - self.offsets[row]
+        shifted: Ids = row * self.num_entities + self.answers - within
+        return shifted
+
+    def complement(self, keys: Ids, draws: NDArray[np.float64]) -> Ids:
+        """Turn draws (Q, N) from [0, 1) into entities that are no known answers, uniformly.
+
+        The u-th entity of a question's complement is u plus the number of answers that have at
+        most u non-answers before them, found by bisection: no draw is rejected. A question that
+        all entities answer has no complement; its draws are known answers.
+        """
+        start, count = self._rows(keys)
+        u = (draws * (self.num_entities - count)[:, None]).astype(np.int64)
+        row = np.searchsorted(self.keys, keys)[:, None]
+        passed = np.searchsorted(self._shifted, row * self.num_entities + u, side="right")
+        shift = np.where(count[:, None] > 0, passed - start[:, None], 0)
+        return np.minimum(u + shift, self.num_entities - 1)
+
+    def sample(self, keys: Ids, draws: NDArray[np.float64]) -> tuple[Ids, NDArray[np.bool_]]:
+        """Turn draws (Q, N) from [0, 1) into answers of each question, and say which has any."""
+        start, count = self._rows(keys)
+        place = start[:, None] + (draws * count[:, None]).astype(np.int64)
+        return self.answers[np.minimum(place, len(self.answers) - 1)], count > 0
+
+    @cached_property
     def _transposed(self) -> tuple[Ids, Ids]:
         """Return answer -> questions: places in `keys`, and offsets by entity (E + 1,)."""
         question = np.repeat(np.arange(len(self.keys)), np.diff(self.offsets))

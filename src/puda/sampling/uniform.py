@@ -3,30 +3,56 @@
 import torch
 
 from puda.data.graph import KnowledgeGraph
-from puda.sampling.base import Unlabeled
-from puda.types import Questions
+from puda.errors import ConfigError
+from puda.sampling.base import Sampler, Score, Unlabeled
+from puda.types import Batch
 
 
-class UniformSampler:
-    """One pool of distinct entities for the whole batch; known training answers do not count.
+class UniformSampler(Sampler):
+    """A pool shared by the batch, or N entities of each question's own as the paper writes it.
 
-    Each question then sees a uniform sample of its own complement, so the risk has the same
-    expectation as with N draws of its own, while its scores are one matrix product.
+    In the shared pool a question's known training answers do not count, so it sees a uniform
+    sample of its own complement: both pools give the risk the same expectation, and a shared one
+    is scored by one matrix product. `masked=False` lets other known answers count, as 1vsAll
+    losses often do, and leaves out only the answer itself.
     """
 
-    def __init__(self, graph: KnowledgeGraph, num_unlabeled: int) -> None:
-        self.known = graph.known("train")
-        self.num_entities = graph.num_entities
-        self.size = min(num_unlabeled, graph.num_entities)
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        num_unlabeled: int,
+        pool: str = "shared",
+        masked: bool = True,
+        temperature: float = 0.0,
+    ) -> None:
+        super().__init__(graph, num_unlabeled, temperature)
+        if pool not in ("shared", "own"):
+            raise ConfigError(f"sampler.options.pool = {pool!r}: choose shared or own")
+        self.pool, self.masked = pool, masked
 
-    def draw(self, questions: Questions, stream: torch.Generator) -> Unlabeled:
-        """Draw the pool (P,) and mark what counts (Q, P)."""
-        if self.size * 4 >= self.num_entities:
-            ids = torch.randperm(self.num_entities, generator=stream)[: self.size]
+    def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
+        """Draw a pool (P,) with what counts (Q, P), or (Q, N) that all count."""
+        keys = self.keys(batch.questions)
+        if self.pool == "own":
+            return Unlabeled(self.outside(keys, self.num_unlabeled, stream))
+        size = min(self.num_unlabeled, self.num_entities)
+        if 4 * size >= self.num_entities:
+            ids = torch.randperm(self.num_entities, generator=stream)[:size]
         else:  # a permutation of all entities would cost more than the step
-            ids = torch.randint(self.num_entities, (self.size,), generator=stream).unique()
-        keys = self.known.key(
-            questions.anchor.numpy(), questions.relation.numpy(), questions.side.numpy()
-        )
-        known = torch.from_numpy(self.known.mask(keys, ids.numpy()))
-        return Unlabeled(ids, ~known)
+            ids = torch.randint(self.num_entities, (size,), generator=stream).unique()
+        if not self.masked and batch.owner is None:
+            return Unlabeled(ids, ids != batch.answers.unsqueeze(1))
+        return Unlabeled(ids, ~torch.from_numpy(self.known.mask(keys, ids.numpy())))
+
+
+class SelfAdversarialSampler(UniformSampler):
+    """Uniform draws weighed by softmax(temperature * score) (Sun et al. 2019)."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        num_unlabeled: int,
+        pool: str = "shared",
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__(graph, num_unlabeled, pool, temperature=temperature)

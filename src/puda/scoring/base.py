@@ -1,14 +1,14 @@
 """What a scoring function is: it encodes a question and matches it with candidate rows."""
 
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from puda.data.graph import KnowledgeGraph
+from puda.errors import ConfigError
 from puda.types import Questions
-
-if TYPE_CHECKING:
-    from puda.data.graph import KnowledgeGraph
 
 
 class ScoringFunction(nn.Module):
@@ -18,32 +18,112 @@ class ScoringFunction(nn.Module):
     them and a generator can invent some. A bilinear model writes `encode` only.
     """
 
-    def __init__(self, graph: "KnowledgeGraph", dim: int) -> None:
+    whole_graph: ClassVar[bool] = False  # True: rows depend on each other, see `contextualize`
+
+    def __init__(self, graph: KnowledgeGraph, dim: int, *, reciprocal: bool = False) -> None:
         super().__init__()
         self.num_entities, self.num_relations = graph.num_entities, graph.num_relations
-        self.dim = dim  # floats of one entity row
+        self.dim = dim  # floats of an entity's vector
+        self.row_dim = dim  # floats of an entity's row: the vector, and a bias where there is one
+        self.reciprocal = reciprocal  # head questions have relations of their own, r + R
+
+    @property
+    def num_directed(self) -> int:
+        """Number of relation vectors: R, or 2R with reciprocal relations."""
+        return self.num_relations * (2 if self.reciprocal else 1)
+
+    def directed(self, relation: Tensor, side: Tensor) -> Tensor:
+        """Return the ids (Q,) of the relation vectors that questions use."""
+        return relation + side * self.num_relations if self.reciprocal else relation
 
     def initial_entities(self) -> Tensor:
-        """Draw the entity table (E, d); N(0, 1e-3) unless the model's paper says otherwise."""
-        return torch.randn(self.num_entities, self.dim) * 1e-3
+        """Draw the entity table (E, row); N(0, 1e-3) unless the model's paper says otherwise."""
+        return torch.randn(self.num_entities, self.row_dim) * 1e-3
+
+    def contextualize(self, rows: Tensor) -> Tensor:
+        """Turn table rows into the rows that are matched; graph encoders see the whole table."""
+        return rows
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
-        """Turn anchors (Q, d), relation ids (Q,) and sides (Q,) into question vectors (Q, ...)."""
+        """Turn anchors (Q, row), relation ids (Q,), sides (Q,) into question vectors (Q, ...)."""
         raise NotImplementedError
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
-        """Score candidates: rows (P, d) shared by all -> (Q, P), rows (Q, N, d) own -> (Q, N)."""
+        """Score candidates: rows (P, row) shared by all -> (Q, P), or own (Q, N, row) -> (Q, N)."""
         if candidates.dim() == 2:
             return question @ candidates.T
         return torch.einsum("qd,qnd->qn", question, candidates)
+
+    def relate(self, anchor: Tensor, answer: Tensor) -> Tensor:
+        """Score all directed relations between anchors and answers (Q, row) -> (Q, R or 2R)."""
+        raise ConfigError(
+            f"{type(self).__name__} cannot predict relations by a matrix product:"
+            " set objective.relation_weight=0"
+        )
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the squared sizes |x|^2 (Q, ...) of a fact's parts, for regularisers."""
+        return anchor**2, answer**2
+
+    def ask(self, questions: Questions, rows: Tensor) -> Tensor:
+        """Encode questions whose anchors are looked up in the rows of all entities (E, row)."""
+        anchor = rows.index_select(0, questions.anchor)
+        return self.encode(anchor, questions.relation, questions.side)
+
+
+class TiledScoring(ScoringFunction):
+    """A scoring function without matrix-product form: it is computed tile by tile.
+
+    A tile's intermediate values are computed again for the gradient rather than kept, so that
+    memory holds one tile of (question, candidate, d) at a time whatever the batch.
+    """
+
+    tile: ClassVar[int] = 4_000_000  # floats of one intermediate value
+
+    def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
+        """Score by broadcasting: questions (Q, 1, ...) and rows (1 or Q, P, row) -> (Q, P)."""
         raise NotImplementedError
 
-    def ask(self, questions: Questions, entities: Tensor) -> Tensor:
-        """Encode questions whose anchors are looked up in the whole table (E, d)."""
-        anchor = entities.index_select(0, questions.anchor)
-        return self.encode(anchor, questions.relation, questions.side)
+    def width(self) -> int:
+        """Return the floats of an intermediate value per pair of question and candidate."""
+        return self.row_dim
+
+    def match(self, question: Tensor, candidates: Tensor) -> Tensor:
+        """Score candidates as `ScoringFunction.match` does, tile by tile."""
+        shared = candidates.dim() == 2
+        rows = candidates.unsqueeze(0) if shared else candidates  # (1 or Q, P, row)
+        number = rows.shape[1]
+        high = max(1, self.tile // (self.width() * max(1, min(number, 1024))))
+        parts = []
+        for start in range(0, len(question), high):
+            asked = question[start : start + high].unsqueeze(1)
+            own = rows if shared else rows[start : start + high]
+            tiles = [self._tile(asked, block) for block in own.split(1024, dim=1)]
+            parts.append(torch.cat(tiles, dim=1))
+        return torch.cat(parts) if parts else question.new_zeros(0, number)
+
+    def _tile(self, question: Tensor, candidates: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return self.compare(question, candidates)
+        scores: Tensor = checkpoint(self.compare, question, candidates, use_reentrant=False)
+        return scores
+
+
+def halves(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Split packed vectors (..., d) into their two halves (..., d/2)."""
+    first, second = rows.chunk(2, dim=-1)
+    return first, second
+
+
+def even(dim: int, name: str) -> int:
+    """Check that a model can pack two halves into a row."""
+    if dim % 2:
+        raise ConfigError(f"scoring.dim = {dim}: {name} packs two halves, choose an even number")
+    return dim
+
+
+def uniform(*shape: int, bound: float) -> nn.Parameter:
+    """Draw a parameter from U(-bound, bound)."""
+    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))

@@ -4,41 +4,41 @@ import torch
 from torch import Tensor, nn
 
 from puda.data.graph import KnowledgeGraph
-from puda.errors import ConfigError
-from puda.scoring.base import ScoringFunction
+from puda.scoring.base import ScoringFunction, even, halves
 
 
 class ComplEx(ScoringFunction):
     """Score Re <h, r, conj(t)> over d/2 complex numbers; a row holds real parts, then imaginary.
 
     With `reciprocal` a head question (?, r, t) is the tail question (t, r + R, ?) of a relation
-    of its own; without, it is answered by conj(r), and both sides score a fact alike.
+    of its own; without, it is answered by conj(r), and both sides score a fact alike. Starts from
+    N(0, 1e-3), as Lacroix et al. do.
     """
 
     def __init__(self, graph: KnowledgeGraph, dim: int, reciprocal: bool = True) -> None:
-        if dim % 2:
-            raise ConfigError(f"scoring.dim = {dim}: complex packs two halves, choose an even one")
-        super().__init__(graph, dim)
-        self.reciprocal = reciprocal
-        count = self.num_relations * (2 if reciprocal else 1)
-        self.relations = nn.Parameter(torch.randn(count, dim) * 1e-3)
+        super().__init__(graph, even(dim, "complex"), reciprocal=reciprocal)
+        self.relations = nn.Parameter(torch.randn(self.num_directed, dim) * 1e-3)
 
     def _relation(self, relation: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-        if self.reciprocal:
-            relation = relation + side * self.num_relations
-        re, im = self.relations.index_select(0, relation).chunk(2, dim=-1)
+        re, im = halves(self.relations.index_select(0, self.directed(relation, side)))
         if self.reciprocal:
             return re, im
         return re, im * (1 - 2 * side).unsqueeze(-1)  # conj(r) where the head is asked for
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Multiply anchor and relation as complex numbers: (Q, d)."""
-        (a_re, a_im), (r_re, r_im) = anchor.chunk(2, dim=-1), self._relation(relation, side)
+        (a_re, a_im), (r_re, r_im) = halves(anchor), self._relation(relation, side)
         return torch.cat([a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
+
+    def relate(self, anchor: Tensor, answer: Tensor) -> Tensor:
+        """Match conj(anchor) * answer with all relations: (Q, R or 2R)."""
+        (a_re, a_im), (b_re, b_im) = halves(anchor), halves(answer)
+        product = torch.cat([a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re], dim=-1)
+        return product @ self.relations.T
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
     ) -> tuple[Tensor, ...]:
         """Squared complex moduli of the three vectors, d/2 each."""
-        halves = (anchor.chunk(2, -1), self._relation(relation, side), answer.chunk(2, -1))
-        return tuple(re**2 + im**2 for re, im in halves)
+        parts = (halves(anchor), self._relation(relation, side), halves(answer))
+        return tuple(re**2 + im**2 for re, im in parts)

@@ -8,18 +8,26 @@ from puda.scoring.base import ScoringFunction
 
 
 class DistMult(ScoringFunction):
-    """Score sum_k h_k r_k t_k (Eq. 1), the same for head and tail questions."""
+    """Score sum_k h_k r_k t_k (Eq. 1); symmetric in h and t unless `reciprocal`.
 
-    def __init__(self, graph: KnowledgeGraph, dim: int) -> None:
-        super().__init__(graph, dim)
-        self.relations = nn.Parameter(torch.randn(self.num_relations, dim) * 1e-3)
+    Starts from N(0, 1e-3), as Lacroix et al. (2018) do.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, dim: int, reciprocal: bool = False) -> None:
+        super().__init__(graph, dim, reciprocal=reciprocal)
+        self.relations = nn.Parameter(torch.randn(self.num_directed, dim) * 1e-3)
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Multiply anchor and relation: (Q, d)."""
-        return anchor * self.relations.index_select(0, relation)
+        return anchor * self.relations.index_select(0, self.directed(relation, side))
+
+    def relate(self, anchor: Tensor, answer: Tensor) -> Tensor:
+        """Match anchor * answer with all relations: (Q, R or 2R)."""
+        return (anchor * answer) @ self.relations.T
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
     ) -> tuple[Tensor, ...]:
         """Squares of the three vectors."""
-        return anchor**2, self.relations.index_select(0, relation) ** 2, answer**2
+        vectors = self.relations.index_select(0, self.directed(relation, side))
+        return anchor**2, vectors**2, answer**2

@@ -1,10 +1,11 @@
 """Algorithm 1 of the paper on one page: a step of the discriminator, then one of the generator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, dropout
 from torch.optim import Optimizer
 
 from puda.errors import Diverged
@@ -12,7 +13,18 @@ from puda.generator import Generator
 from puda.sampling import Sampler
 from puda.scoring import ScoringFunction
 from puda.tables import EntityTable
-from puda.types import Questions, Risk, Scores
+from puda.types import Batch, Questions, Risk, Scores
+
+
+@dataclass
+class Adversary:
+    """The generator and how it is trained."""
+
+    generator: Generator
+    optimizer: Optimizer
+    num_synthetic: int  # M
+    steps: int  # per step of the discriminator
+    first: bool  # step before the discriminator, as the authors' code does, not after
 
 
 @dataclass
@@ -21,81 +33,124 @@ class Learner:
 
     model: ScoringFunction
     entities: EntityTable
-    generator: Generator | None  # None: M = 0
-    num_synthetic: int
+    optimizer: Optimizer  # of the model's own parameters
     sampler: Sampler
     objective: Callable[[Scores], Risk]
-    penalty: Callable[..., Tensor] | None  # of the factors, weight included
-    optimizer: Optimizer  # of the model's own parameters
-    generator_optimizer: Optimizer | None
+    adversary: Adversary | None = None  # None: M = 0
+    penalty: Callable[[Tensor, Sequence[Tensor]], Tensor] | None = None  # weight included
+    relation_weight: float = 0.0  # of relation prediction
+    dropout: float = 0.0  # on question vectors
+
+    @torch.no_grad()
+    def rows(self) -> Tensor:
+        """Return the rows of all entities as they are matched now (E, row)."""
+        return self.model.contextualize(self.entities.weight)
+
+    @torch.no_grad()
+    def score(self, questions: Questions, ids: Tensor) -> Tensor:
+        """Score entities (Q, N) as they are now: (Q, N)."""
+        rows = self.rows()
+        own = rows.index_select(0, ids.flatten()).view(*ids.shape, -1)
+        return self.model.match(self.model.ask(questions, rows), own)
 
 
-def train_step(
-    learner: Learner, questions: Questions, answers: Tensor, stream: torch.Generator
-) -> Risk:
-    """Step the discriminator down Eq. 16 and the generator up; returns the discriminator's risk."""
-    model, entities = learner.model, learner.entities
-    unlabeled = learner.sampler.draw(questions, stream)
-    synthetic = _invent(learner, stream).detach()  # (M, d)
+def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple[Risk, Scores]:
+    """Step the discriminator down its risk (Eq. 16) and the generator up.
 
-    # The working set: only the rows that this batch touches.
+    Returns the discriminator's risk and scores, from before its step.
+    """
+    model, entities, adversary = learner.model, learner.entities, learner.adversary
+    questions, answers, owner = batch
+    unlabeled = learner.sampler.draw(batch, learner.score, stream)
+    if adversary is not None and adversary.first:
+        _generator_step(learner, adversary, batch, None, stream)
+    synthetic = torch.empty(0, model.row_dim)
+    if adversary is not None:
+        synthetic = adversary.generator(adversary.num_synthetic, stream).detach()  # (M, row)
+
+    # The working set: only the rows that this batch touches (all of them for graph encoders).
     asked = [questions.anchor, answers, unlabeled.ids.flatten()]
-    ids, place = torch.unique(torch.cat(asked), return_inverse=True)
-    rows = entities.pull(ids)  # (U, d)
+    if model.whole_graph:
+        ids, place = torch.arange(model.num_entities), torch.cat(asked)
+    else:
+        ids, place = torch.unique(torch.cat(asked), return_inverse=True)
+    leaf = entities.pull(ids)
+    rows = model.contextualize(leaf)  # (U, row)
     anchor, answer, pool = (
-        rows.index_select(0, p) for p in place.split([len(part) for part in asked])
+        rows.index_select(0, part) for part in place.split([len(part) for part in asked])
     )
     question = model.encode(anchor, questions.relation, questions.side)
+    question = dropout(question, learner.dropout, model.training)
+    own = question if owner is None else question.index_select(0, owner)
     scores = Scores(
-        positive=model.match(question, answer.unsqueeze(1)).squeeze(1),  # (Q,)
+        positive=model.match(own, answer.unsqueeze(1)).squeeze(1),  # (F,)
         unlabeled=model.match(question, pool.view(*unlabeled.ids.shape, -1)),  # (Q, N)
         synthetic=model.match(question, synthetic),  # (Q, M)
         counted=unlabeled.counted,
+        owner=owner,
     )
+    scores = scores._replace(weight=learner.sampler.weigh(scores.unlabeled, scores.counted))
     risk = learner.objective(scores)
-    total = risk.total
-    if learner.penalty is not None:
-        total = total + learner.penalty(
-            model.factors(anchor, questions.relation, questions.side, answer)
-        )
+    total = risk.total + _around(learner, batch, question, anchor, answer)
     if not torch.isfinite(total):
         raise Diverged("the risk is not finite")
     total.backward()
-    assert rows.grad is not None
-    entities.push(ids, rows.grad)
+    assert leaf.grad is not None
+    learner.sampler.observe(scores.unlabeled)
+    entities.push(ids, leaf.grad)
     learner.optimizer.step()
     learner.optimizer.zero_grad()
 
-    if learner.generator is not None:
-        _generator_step(learner, questions, answers, scores, stream)
-    return risk
+    if adversary is not None and not adversary.first:
+        _generator_step(learner, adversary, batch, scores, stream)
+    return risk, scores
 
 
-def _invent(learner: Learner, stream: torch.Generator) -> Tensor:
-    if learner.generator is None:
-        return torch.empty(0, learner.model.dim)
-    rows: Tensor = learner.generator(learner.num_synthetic, stream)
-    return rows
+def _around(
+    learner: Learner, batch: Batch, question: Tensor, anchor: Tensor, answer: Tensor
+) -> Tensor:
+    """Return what stands around the risk: regularisation and relation prediction."""
+    total = question.new_zeros(())
+    if learner.penalty is None and not learner.relation_weight:
+        return total
+    relation, side = batch.questions.relation, batch.questions.side
+    if batch.owner is not None:
+        anchor, relation, side = (x.index_select(0, batch.owner) for x in (anchor, relation, side))
+    if learner.penalty is not None:
+        factors = learner.model.factors(anchor, relation, side, answer)
+        total = total + learner.penalty(question, factors)
+    if learner.relation_weight:
+        directed = learner.model.directed(relation, side)
+        loss = cross_entropy(learner.model.relate(anchor, answer), directed)
+        total = total + learner.relation_weight * loss
+    return total
 
 
 def _generator_step(
-    learner: Learner, questions: Questions, answers: Tensor, seen: Scores, stream: torch.Generator
+    learner: Learner,
+    adversary: Adversary,
+    batch: Batch,
+    seen: Scores | None,
+    stream: torch.Generator,
 ) -> None:
-    """Step G up Eq. 16 with fresh noise, against the model as it is after its own step.
+    """Step G up the risk with fresh noise, against the model as it is now.
 
-    The unlabeled scores are those from before it: they reach G only through max(0, .).
+    The unlabeled scores are those seen by the discriminator, if it has stepped: they reach G
+    only through max(0, .).
     """
-    assert learner.generator_optimizer is not None
-    model, table = learner.model, learner.entities.weight
+    model = learner.model
     with torch.no_grad():
-        question = model.ask(questions, table)
-        answer = table.index_select(0, answers)
-        positive = model.match(question, answer.unsqueeze(1)).squeeze(1)
-    synthetic = model.match(question, _invent(learner, stream))
-    scores = seen._replace(
-        positive=positive, unlabeled=seen.unlabeled.detach(), synthetic=synthetic
-    )
-    (-learner.objective(scores).total).backward()  # also fills the model's own gradients:
-    learner.optimizer.zero_grad()  # they are not G's to use
-    learner.generator_optimizer.step()
-    learner.generator_optimizer.zero_grad()
+        rows = learner.rows()
+        question = model.ask(batch.questions, rows)
+        own = question if batch.owner is None else question.index_select(0, batch.owner)
+        positive = model.match(own, rows.index_select(0, batch.answers).unsqueeze(1)).squeeze(1)
+    constant = Scores(positive, question.new_empty(len(question), 0), torch.empty(0), None)
+    if seen is not None:
+        constant = seen._replace(positive=positive, unlabeled=seen.unlabeled.detach())
+    for _ in range(adversary.steps):
+        synthetic = model.match(question, adversary.generator(adversary.num_synthetic, stream))
+        scores = constant._replace(synthetic=synthetic, owner=batch.owner)
+        (-learner.objective(scores).total).backward()
+        learner.optimizer.zero_grad()  # the model's own parameters are not G's to move
+        adversary.optimizer.step()
+        adversary.optimizer.zero_grad()

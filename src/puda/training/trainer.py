@@ -19,15 +19,16 @@ from puda.errors import ConfigError, Diverged
 from puda.evaluation.metrics import measure
 from puda.evaluation.ranking import rank
 from puda.generator import Generator
-from puda.objectives import OBJECTIVES
+from puda.objectives import OBJECTIVES, USES_SYNTHETIC
 from puda.regularizers import REGULARIZERS
 from puda.runs import RunFolder, State, Trained
 from puda.sampling import SAMPLERS
-from puda.scoring import build_model
+from puda.scoring import ScoringFunction, build_model
 from puda.seeds import ambient, stream
 from puda.tables import EntityTable
-from puda.training.step import Learner, train_step
-from puda.types import Questions, Risk
+from puda.training.batches import Batches
+from puda.training.step import Adversary, Learner, train_step
+from puda.types import Risk
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adagrad": Adagrad, "adam": Adam}
 
@@ -60,22 +61,12 @@ def resume(path: str | Path, *, listener: Listener = lambda e: None) -> RunFolde
 
 def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     """Make all that a step moves, from the seed alone."""
-    with ambient(config.training.seed, "model"):
+    seed = config.training.seed
+    with ambient(seed, "model"):
         model = build_model(config.scoring, graph)
-        table = EntityTable(
-            model.initial_entities(),
-            optimizer=config.optimizer.name,
-            learning_rate=config.optimizer.learning_rate,
-        )
-    generator, generator_optimizer = None, None
-    if config.generator.num_synthetic:
-        with ambient(config.training.seed, "generator"):
-            generator = Generator(
-                model.dim,
-                noise_std=config.generator.noise_std,
-                dropout=config.generator.dropout,
-            )
-        generator_optimizer = Adam(generator.parameters(), lr=config.generator.learning_rate)
+        rows = model.initial_entities()
+    if config.scoring.start is not None:
+        _start_from(config.scoring.start, graph, model, rows)
     objective = _look_up(OBJECTIVES, config.objective.name, "objective")
     options = accepted(
         objective, config.objective.options, given=("scores",), what=config.objective.name
@@ -84,19 +75,51 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     sampler_options = accepted(
         sampler, config.sampler.options, given=("graph", "num_unlabeled"), what=config.sampler.name
     )
+    rate = config.optimizer.learning_rate
     return Learner(
         model=model,
-        entities=table,
-        generator=generator,
-        num_synthetic=config.generator.num_synthetic,
+        entities=EntityTable(rows, optimizer=config.optimizer.name, learning_rate=rate),
+        optimizer=OPTIMIZERS[config.optimizer.name](model.parameters(), lr=rate),
         sampler=sampler(graph, config.sampler.num_unlabeled, **sampler_options),
         objective=partial(objective, **options),
+        adversary=_adversary(config, model.row_dim),
         penalty=_penalty(config),
-        optimizer=OPTIMIZERS[config.optimizer.name](
-            model.parameters(), lr=config.optimizer.learning_rate
-        ),
-        generator_optimizer=generator_optimizer,
+        relation_weight=config.objective.relation_weight,
+        dropout=config.scoring.dropout,
     )
+
+
+def _adversary(config: Config, row_dim: int) -> Adversary | None:
+    settings = config.generator
+    if not settings.num_synthetic or config.objective.name not in USES_SYNTHETIC:
+        return None
+    with ambient(config.training.seed, "generator"):
+        generator = Generator(
+            row_dim,
+            noise_dim=settings.noise_dim,
+            noise_std=settings.noise_std,
+            activation=settings.activation,
+            dropout=settings.dropout,
+        )
+    optimizer = Adam(generator.parameters(), lr=settings.learning_rate)
+    return Adversary(generator, optimizer, settings.num_synthetic, settings.steps, settings.first)
+
+
+def _start_from(path: str, graph: KnowledgeGraph, model: ScoringFunction, rows: Tensor) -> None:
+    """Copy entities, and the weights of the same name and shape, from another run."""
+    other = RunFolder(path).load()
+    if other.graph.entities.labels != graph.entities.labels:
+        raise ConfigError(f"scoring.start = {path!r} was trained on other entities")
+    if other.entities.shape[1] > rows.shape[1]:
+        raise ConfigError(
+            f"scoring.start = {path!r} has {other.entities.shape[1]} floats an entity,"
+            f" {rows.shape[1]} are asked for: set scoring.dim accordingly"
+        )
+    rows[:, : other.entities.shape[1]] = other.entities
+    own = model.state_dict()
+    for name, weight in other.model.state_dict().items():
+        if name in own and own[name].shape == weight.shape:
+            own[name].copy_(weight)
 
 
 def _look_up(registry: Mapping[str, T], name: str, what: str) -> T:
@@ -108,7 +131,7 @@ def _look_up(registry: Mapping[str, T], name: str, what: str) -> T:
 def _penalty(config: Config) -> Callable[..., Tensor] | None:
     regularizer = _look_up(REGULARIZERS, config.objective.regularizer, "regularizer")
     weight = config.objective.weight
-    return (lambda factors: weight * regularizer(factors)) if weight else None
+    return (lambda *parts: weight * regularizer(*parts)) if weight else None
 
 
 class Trainer:
@@ -128,7 +151,7 @@ class Trainer:
         self.seconds = 0.0  # spent in earlier processes and in this one up to `_since`
         self.best: dict[str, Any] = {"mrr": -math.inf, "epoch": 0}
         self.stale = 0  # validations since the best
-        self.questions, self.answers = Questions.both(torch.tensor(graph.train))
+        self.batches = Batches(graph, config.training)
 
     def run(self, *, resumed: bool = False) -> None:
         """Train to the end and keep the best weights."""
@@ -185,30 +208,34 @@ class Trainer:
         self.learner.entities.optimizer.learning_rate = rate
         for group in self.learner.optimizer.param_groups:
             group["lr"] = rate
-        order = torch.randperm(
-            len(self.questions), generator=stream(settings.seed, "order", self.epoch)
-        )
         draws = stream(settings.seed, "draws", self.epoch)
-        batches = order.split(settings.batch_size)
-        total = torch.zeros(len(Risk._fields))
+        batches = self.batches.of_epoch(stream(settings.seed, "order", self.epoch))
+        risks, means = torch.zeros(len(Risk._fields)), torch.zeros(3)
         self.learner.model.train()
         with ambient(settings.seed, "dropout", self.epoch):
-            for number, batch in enumerate(batches):
+            for done, batch in enumerate(batches, start=1):
                 try:
-                    risk = train_step(
-                        self.learner, self.questions[batch], self.answers[batch], draws
-                    )
+                    risk, scores = train_step(self.learner, batch, draws)
                 except Diverged as error:
                     raise Diverged(
-                        f"{error} at step {number + 1} of epoch {self.epoch + 1}: lower"
+                        f"{error} at step {done} of epoch {self.epoch + 1}: lower"
                         f" optimizer.learning_rate (now {rate:.3g}) or raise objective.weight"
                         f" (now {self.config.objective.weight:.3g})"
                     ) from None
-                total += torch.stack([part.detach() for part in risk])
-                self.listener({"event": "step", "done": number + 1, "of": len(batches)})
+                risks += torch.stack([part.detach() for part in risk])
+                means += torch.stack([_mean(part) for part in scores[:3]])
+                self.listener({"event": "step", "done": done, "of": len(self.batches)})
         self.epoch += 1
-        risks = dict(zip(Risk._fields, (total / len(batches)).tolist(), strict=True))
-        self._tell("epoch", epoch=self.epoch, learning_rate=rate, risks=risks)
+        self._tell(
+            "epoch",
+            epoch=self.epoch,
+            learning_rate=rate,
+            risks=dict(zip(Risk._fields, (risks / done).tolist(), strict=True)),
+            # A synthetic mean far from both others shows a generator that has no say.
+            scores=dict(
+                zip(("positive", "unlabeled", "synthetic"), (means / done).tolist(), strict=True)
+            ),
+        )
 
     def _trained(self) -> Trained:
         model = self.learner.model.eval()
@@ -249,9 +276,9 @@ class Trainer:
 
     def _modules(self) -> Iterator[tuple[str, torch.nn.Module, Optimizer]]:
         yield "model", self.learner.model, self.learner.optimizer
-        if self.learner.generator is not None:
-            assert self.learner.generator_optimizer is not None
-            yield "generator", self.learner.generator, self.learner.generator_optimizer
+        adversary = self.learner.adversary
+        if adversary is not None:
+            yield "generator", adversary.generator, adversary.optimizer
 
     def _save_state(self) -> None:
         table = self.learner.entities
@@ -284,8 +311,13 @@ class Trainer:
                 number, slot = key.split("/")
                 saved["state"].setdefault(int(number), {})[slot] = value
             optimizer.load_state_dict(saved)
+        self.learner.sampler.restore(_below(tensors, "sampler/"))
         events = [e for e in self.folder.trace() if e.get("epoch", 0) <= self.epoch]
         self.folder.write_trace(events)
+
+
+def _mean(values: Tensor) -> Tensor:
+    return values.detach().mean() if values.numel() else torch.zeros(())
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

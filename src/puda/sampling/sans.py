@@ -1,0 +1,104 @@
+"""SANS, structure-aware negative sampling (Ahrabian et al. 2020)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from puda.data.graph import KnowledgeGraph
+from puda.errors import ConfigError
+from puda.sampling.base import Sampler, Score, Unlabeled
+from puda.types import Batch, Facts, Ids
+
+BLOCK = 512  # entities whose neighbourhoods are computed at a time
+
+
+class SANSSampler(Sampler):
+    """Draws from the k-hop neighbourhood of the question's anchor, uniformly over its members.
+
+    With `walks` = 0 the pool of an entity are the nonzeros of A^k + A^(k-1), A the undirected
+    adjacency of train; otherwise the endpoints of so many random walks of k steps, each of which
+    starts at the entity anew (in the released code a walk goes on where the last one ended).
+    A known answer does not count; where none of a question's draws counts, or its pool is empty,
+    they are uniform over all entities that are no known answers.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        num_unlabeled: int,
+        hops: int = 2,
+        walks: int = 0,
+        temperature: float = 0.0,
+    ) -> None:
+        super().__init__(graph, num_unlabeled, temperature)
+        if hops < 1:
+            raise ConfigError(f"sampler.options.hops = {hops}: at least 1")
+        neighbours = _adjacency(graph.train, graph.num_entities)
+        if walks:
+            self.members, self.offsets = _walk(*neighbours, hops=hops, walks=walks)
+        else:
+            self.members, self.offsets = _reach(*neighbours, hops=hops)
+
+    def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
+        """Draw (Q, N) from the anchors' neighbourhoods."""
+        keys, anchor = self.keys(batch.questions), batch.questions.anchor.numpy()
+        start, size = self.offsets[anchor], np.diff(self.offsets)[anchor]
+        draws = torch.rand(len(keys), self.num_unlabeled, generator=stream, dtype=torch.float64)
+        place = start[:, None] + (draws.numpy() * size[:, None]).astype(np.int64)
+        place = np.minimum(place, max(len(self.members) - 1, 0))  # of an empty pool: replaced below
+        ids = torch.from_numpy(self.members[place])
+        counted = self.mark(keys, ids) & torch.from_numpy(size > 0).unsqueeze(1)
+        lost = (~counted.any(1)).nonzero().squeeze(1)
+        if len(lost):
+            ids[lost] = self.outside(keys[lost.numpy()], self.num_unlabeled, stream)
+            counted[lost] = True
+        return Unlabeled(ids, counted)
+
+
+def _adjacency(facts: Facts, num_entities: int) -> tuple[Ids, Ids]:
+    """Return each entity's distinct neighbours, and offsets by entity (E + 1,)."""
+    ends = np.concatenate([facts[:, [0, 2]], facts[:, [2, 0]]])
+    pairs = np.unique(ends[:, 0] * num_entities + ends[:, 1])
+    counts = np.bincount(pairs // num_entities, minlength=num_entities)
+    return pairs % num_entities, np.append(0, np.cumsum(counts))
+
+
+def _reach(members: Ids, offsets: Ids, *, hops: int) -> tuple[Ids, Ids]:
+    """Return the entities that walks of exactly `hops` or `hops` - 1 steps reach.
+
+    By powers of the sparse adjacency on blocks of columns, so that memory stays bounded.
+    """
+    size = len(offsets) - 1
+    adjacency = torch.sparse_csr_tensor(
+        torch.from_numpy(offsets), torch.from_numpy(members), torch.ones(len(members)), (size, size)
+    )
+    pools: list[Tensor] = []
+    for start in range(0, size, BLOCK):
+        width = min(BLOCK, size - start)
+        now = torch.zeros(size, width)
+        now[torch.arange(start, start + width), torch.arange(width)] = 1
+        before = now
+        for _ in range(hops):
+            before, now = now, (adjacency @ now).clamp_(max=1)  # 0/1: counts could overflow
+        pools.append(((now + before) > 0).T.nonzero() + torch.tensor([start, 0]))
+    reached = torch.cat(pools).numpy()
+    counts = np.bincount(reached[:, 0], minlength=size)
+    return reached[:, 1].copy(), np.append(0, np.cumsum(counts))
+
+
+def _walk(members: Ids, offsets: Ids, *, hops: int, walks: int) -> tuple[Ids, Ids]:
+    """Return the distinct endpoints of random walks from each entity."""
+    size, rng = len(offsets) - 1, np.random.default_rng(0)
+    degree = np.diff(offsets)
+    starts = np.flatnonzero(degree)
+    reached: list[Ids] = []
+    for block in np.array_split(starts, max(1, len(starts) * walks // 4_000_000)):
+        origin = np.repeat(block, walks)
+        place = origin
+        for _ in range(hops):
+            step = (rng.random(len(place)) * degree[place]).astype(np.int64)
+            place = members[offsets[place] + step]
+        reached.append(np.unique(origin * size + place))
+    pairs = np.concatenate(reached)
+    counts = np.bincount(pairs // size, minlength=size)
+    return pairs % size, np.append(0, np.cumsum(counts))

@@ -1,0 +1,45 @@
+"""True negatives: facts that are annotated as untrue join the unlabeled ones (PN+, PUDA+)."""
+
+import numpy as np
+import torch
+
+from puda.data.graph import KnowledgeGraph
+from puda.data.index import KnownAnswers
+from puda.errors import ConfigError
+from puda.sampling.base import Sampler, Score, Unlabeled
+from puda.types import Batch
+
+
+class TrueNegativesSampler(Sampler):
+    """N uniform unlabeled entities and as many annotated true negatives per question (Table 5).
+
+    A question's true negatives are drawn with replacement; where it has none, only the unlabeled
+    count. `split` says whose negatives to train on: those of train, if the graph has them, else
+    of valid; test's are for measuring.
+    """
+
+    def __init__(
+        self, graph: KnowledgeGraph, num_unlabeled: int, split: str = "", temperature: float = 0.0
+    ) -> None:
+        super().__init__(graph, num_unlabeled, temperature)
+        split = split or next((s for s in ("train", "valid") if s in graph.negatives), "")
+        if split not in graph.negatives:
+            raise ConfigError(
+                f"the graph {graph.name} has no true negatives{f' for {split}' if split else ''}:"
+                " use the sampler 'uniform'"
+            )
+        self.untrue = KnownAnswers(
+            graph.negatives[split],
+            num_entities=graph.num_entities,
+            num_relations=graph.num_relations,
+        )
+
+    def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
+        """Draw (Q, 2N): unlabeled, then true negatives."""
+        keys = self.keys(batch.questions)
+        unlabeled = self.outside(keys, self.num_unlabeled, stream)
+        draws = torch.rand(unlabeled.shape, generator=stream, dtype=torch.float64).numpy()
+        untrue, found = self.untrue.sample(keys, draws)
+        ids = torch.cat([unlabeled, torch.from_numpy(untrue)], dim=1)
+        has_some = torch.from_numpy(np.repeat(found[:, None], self.num_unlabeled, axis=1))
+        return Unlabeled(ids, torch.cat([torch.ones_like(has_some), has_some], dim=1))

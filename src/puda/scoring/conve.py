@@ -1,0 +1,108 @@
+"""ConvE (Dettmers et al. 2018), and its convolution, which graph encoders use as a decoder."""
+
+import torch
+from torch import Tensor, nn
+
+from puda.data.graph import KnowledgeGraph
+from puda.errors import ConfigError
+from puda.scoring.base import ScoringFunction
+
+
+def image_shape(dim: int, kernel: int) -> tuple[int, int]:
+    """Lay two vectors of d numbers out as an image, about four times as high as wide."""
+    width = max(w for w in range(1, dim + 1) if dim % w == 0 and 2 * w * w <= max(dim, 2))
+    height = 2 * dim // width
+    if min(height, width) < kernel:
+        raise ConfigError(
+            f"scoring.dim = {dim} makes an image of {height} x {width}, too small for a kernel of"
+            f" {kernel} x {kernel}: choose a dim with more divisors, e.g. 200"
+        )
+    return height, width
+
+
+def num_places(shape: tuple[int, int], kernel: int) -> int:
+    """Count the places of a kernel inside an image."""
+    return (shape[0] - kernel + 1) * (shape[1] - kernel + 1)
+
+
+class Convolution(nn.Module):
+    """g(a, r): anchor and relation as one image, convolved and projected back to d.
+
+    The image stacks a over r, each reshaped to height x width, or interleaves their numbers
+    (Vashishth et al. 2020), which lets every filter see both.
+    """
+
+    def __init__(
+        self, dim: int, *, filters: int, kernel: int, interleaved: bool, dropouts: tuple[float, ...]
+    ) -> None:
+        super().__init__()
+        self.interleaved, self.shape = interleaved, image_shape(dim, kernel)
+        image, features, output = dropouts
+        self.image = nn.Sequential(
+            nn.BatchNorm2d(1),
+            nn.Dropout(image),
+            nn.Conv2d(1, filters, kernel),
+            nn.BatchNorm2d(filters),
+            nn.ReLU(),
+            nn.Dropout2d(features),
+        )
+        self.project = nn.Sequential(
+            nn.Linear(filters * num_places(self.shape, kernel), dim),
+            nn.Dropout(output),
+            nn.BatchNorm1d(dim),
+            nn.ReLU(),
+        )
+
+    def forward(self, anchor: Tensor, relation: Tensor) -> Tensor:
+        """Convolve (Q, d) and (Q, d) to (Q, d)."""
+        both = torch.stack([anchor, relation], dim=2 if self.interleaved else 1)  # (Q, d, 2)
+        features = self.image(both.view(-1, 1, *self.shape))
+        question: Tensor = self.project(features.flatten(1))
+        return question
+
+
+def with_bias(question: Tensor) -> Tensor:
+    """Append a one (Q, d + 1), which meets the bias that ends each entity's row."""
+    return torch.cat([question, torch.ones_like(question[:, :1])], dim=1)
+
+
+def xavier(*shape: int) -> Tensor:
+    """Draw from Xavier's normal distribution."""
+    return nn.init.xavier_normal_(torch.empty(*shape))
+
+
+class ConvE(ScoringFunction):
+    """Score g(h, r) . t + b_t, with reciprocal relations; a row holds t, then its bias b_t.
+
+    g: 3 x 3 convolution of h over r as one image, ReLU, linear map to d (see Convolution).
+    Starts from Xavier's normal distribution, biases from 0.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        dim: int,
+        filters: int = 32,
+        kernel: int = 3,
+        input_dropout: float = 0.2,
+        feature_dropout: float = 0.2,
+        output_dropout: float = 0.3,
+    ) -> None:
+        super().__init__(graph, dim, reciprocal=True)
+        self.row_dim = dim + 1
+        self.relations = nn.Parameter(xavier(self.num_directed, dim))
+        dropouts = (input_dropout, feature_dropout, output_dropout)
+        self.convolution = Convolution(
+            dim, filters=filters, kernel=kernel, interleaved=False, dropouts=dropouts
+        )
+
+    def initial_entities(self) -> Tensor:
+        """Draw vectors by Xavier; biases are 0."""
+        return torch.cat(
+            [xavier(self.num_entities, self.dim), torch.zeros(self.num_entities, 1)], 1
+        )
+
+    def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
+        """Convolve anchor and relation: (Q, d + 1)."""
+        vectors = self.relations.index_select(0, self.directed(relation, side))
+        return with_bias(self.convolution(anchor[:, :-1], vectors))

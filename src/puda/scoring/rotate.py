@@ -1,0 +1,51 @@
+"""RotatE (Sun et al. 2019)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from puda.data.graph import KnowledgeGraph
+from puda.scoring.base import TiledScoring, even, halves, uniform
+
+
+class RotatE(TiledScoring):
+    """Score margin - sum_k |h_k r_k - t_k| over d/2 complex numbers, r_k = exp(i theta_k).
+
+    A row holds real parts, then imaginary. Entities start from U(+-b), b = (margin + 2)/(d/2),
+    and so does the relation parameter x, theta = pi x / b, which keeps the paper's step size on
+    angles.
+    """
+
+    def __init__(
+        self, graph: KnowledgeGraph, dim: int, margin: float = 9.0, reciprocal: bool = False
+    ) -> None:
+        super().__init__(graph, even(dim, "rotate"), reciprocal=reciprocal)
+        self.margin = margin
+        self.bound = (margin + 2) / (dim // 2)
+        self.relations = uniform(self.num_directed, dim // 2, bound=self.bound)
+
+    def initial_entities(self) -> Tensor:
+        """Draw from U(+-b)."""
+        return uniform(self.num_entities, self.row_dim, bound=self.bound).detach()
+
+    def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
+        """Rotate the anchor by theta, or by -theta where the head is asked for: (Q, d)."""
+        vectors = self.relations.index_select(0, self.directed(relation, side))
+        theta = vectors * (math.pi / self.bound)
+        if not self.reciprocal:
+            theta = theta * (1 - 2 * side).unsqueeze(-1)
+        re, im = halves(anchor)
+        cos, sin = theta.cos(), theta.sin()
+        return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)
+
+    def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
+        """Sum the moduli of differences; the tiny constant makes the root's gradient finite."""
+        re, im = halves(question - candidates)
+        return self.margin - (re**2 + im**2 + 1e-24).sqrt().sum(-1)
+
+    def factors(
+        self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Squared moduli of the entities; relations have modulus 1."""
+        return tuple(re**2 + im**2 for re, im in (halves(anchor), halves(answer)))

@@ -1,0 +1,76 @@
+"""The training facts as questions, in batches of a fresh random order each epoch."""
+
+from collections.abc import Iterator
+
+import torch
+
+from puda.config import TrainingConfig
+from puda.data.graph import KnowledgeGraph
+from puda.data.index import ranges
+from puda.types import Batch, Questions
+
+
+class Batches:
+    """Both questions of each fact; or one by Bernoulli; or distinct questions with all answers.
+
+    Bernoulli (Wang et al. 2014): the head is asked for with probability tph / (tph + hpt), tph
+    being the relation's mean number of tails per head and hpt of heads per tail.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, settings: TrainingConfig) -> None:
+        self.known, self.settings = graph.known("train"), settings
+        facts = torch.tensor(graph.train)
+        self.num_facts, self.relation = len(facts), facts[:, 1]
+        self.grouped = settings.grouped
+        if self.grouped:
+            self.questions = _distinct_questions(graph)
+        else:
+            self.questions, self.answers = Questions.both(facts)
+        if settings.sides == "bernoulli":
+            self.asks_head = _head_chance(graph)[self.relation]  # (n,)
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        halved = self.settings.sides == "bernoulli" and not self.grouped
+        asked = self.num_facts if halved else len(self.questions)
+        return -(-asked // self.settings.batch_size)
+
+    def of_epoch(self, stream: torch.Generator) -> Iterator[Batch]:
+        """Yield batches of nearly equal size, so that none is too small to normalise over."""
+        asked = torch.arange(len(self.questions))
+        if self.settings.sides == "bernoulli" and not self.grouped:
+            head = torch.rand(self.num_facts, generator=stream) < self.asks_head
+            asked = torch.arange(self.num_facts) + self.num_facts * head
+        order = asked[torch.randperm(len(asked), generator=stream)]
+        for rows in order.tensor_split(len(self)):
+            yield (
+                self._with_answers(rows)
+                if self.grouped
+                else Batch(self.questions[rows], self.answers[rows])
+            )
+
+    def _with_answers(self, rows: torch.Tensor) -> Batch:
+        start = self.known.offsets[rows.numpy()]
+        count = self.known.offsets[rows.numpy() + 1] - start
+        answers = torch.from_numpy(self.known.answers[ranges(start, count)])
+        owner = torch.repeat_interleave(torch.arange(len(rows)), torch.from_numpy(count))
+        return Batch(self.questions[rows], answers, owner)
+
+
+def _distinct_questions(graph: KnowledgeGraph) -> Questions:
+    """Return the questions that have answers, in the order of the index."""
+    keys = torch.from_numpy(graph.known("train").keys)
+    anchor, kind = keys % graph.num_entities, keys // graph.num_entities
+    return Questions(anchor, kind % graph.num_relations, kind // graph.num_relations)
+
+
+def _head_chance(graph: KnowledgeGraph) -> torch.Tensor:
+    """Return tph / (tph + hpt) of each relation (R,)."""
+    questions = _distinct_questions(graph)
+    count = torch.bincount(torch.tensor(graph.train[:, 1]), minlength=graph.num_relations)
+    heads, tails = (
+        torch.bincount(questions.relation[questions.side == side], minlength=len(count))
+        for side in (0, 1)
+    )
+    tails_per_head, heads_per_tail = count / heads.clamp(min=1), count / tails.clamp(min=1)
+    return tails_per_head / (tails_per_head + heads_per_tail).clamp(min=1e-9)
