@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format world clean
+.PHONY: demo test lint format world umls readme clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -32,6 +32,14 @@ lint: .venv/installed-dev
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# What docs/umls.md shows; hours on one core, finished runs are kept.
+umls: .venv/installed
+	$(BIN)/python benchmarks/umls.py
+
+# The output that README.md shows.
+readme: .venv/installed
+	$(BIN)/python scripts/readme.py
 
 world: .venv/installed
 	$(INSTALL) --editable '.[world]'

@@ -18,6 +18,7 @@ from puda.data.split import split
 
 OUTPUT = Path(__file__).parents[1] / "src/puda/data/world.tsv"
 MIN_POPULATION = 300_000  # of a city that is no capital
+MAIN_LANGUAGES = 3  # the source lists them by speakers, and at its end what few would expect
 
 # Letters that Unicode does not take apart into a base and an accent.
 LETTERS = str.maketrans(
@@ -125,7 +126,7 @@ def gather() -> list[Fact]:
         currency = plain(english.currencies[NEW_CURRENCIES.get(code, country["currencycode"])])
         facts.add((name, "uses_currency", differ(currency, "currency")))
         facts.add((name, "on_continent", continents[country["continentcode"]]))
-        for language in country["languages"].split(","):
+        for language in country["languages"].split(",")[:MAIN_LANGUAGES]:
             known_as = english.languages.get(language.split("-")[0])  # fr-CA is French
             if known_as:
                 facts.add((name, "speaks", differ(plain(known_as), "language")))

@@ -81,15 +81,11 @@ def test_any_valid_config_comes_back_from_toml(
         assert {k: type(v) for k, v in one.items()} == {k: type(v) for k, v in other.items()}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="to_toml writes characters beyond U+FFFF as surrogates, which TOML forbids"
-)
 def test_a_word_with_an_emoji_comes_back(tmp_path):
     config = Config.of({"objective": {"options": {"note": "\U0001f600"}}})
     assert round_trip(config, tmp_path) == config
 
 
-@pytest.mark.xfail(strict=True, reason="to_toml writes Infinity, TOML says inf")
 @pytest.mark.parametrize("setting", ["training.minutes=inf", "objective.weight=inf"])
 def test_an_infinite_setting_is_refused_or_can_be_read_back(tmp_path, setting):
     try:
@@ -105,7 +101,7 @@ def test_toml_holds_every_section_and_no_value_that_is_not_set():
     for section in Config.model_fields:
         assert f"[{section}]\n" in text
     assert "minutes" not in text
-    assert "options" not in text  # empty tables are not written
+    assert "scoring.options" not in text  # empty tables are not written
 
 
 # --- --set
@@ -227,7 +223,7 @@ def test_an_unknown_key_of_a_setting_is_named_too():
         ("generator.noise_std=0", "greater than 0"),
         ("generator.dropout=1", "less than 1"),
         ("optimizer.learning_rate=0", "greater than 0"),
-        ("optimizer.learning_rate=nan", "greater than 0"),
+        ("optimizer.learning_rate=nan", "finite number"),
         ("data.valid=1", "less than 1"),
         ("data.test=-0.1", "greater than or equal to 0"),
         ("optimizer.name=sgd", "'adagrad' or 'adam'"),
@@ -305,7 +301,6 @@ def test_an_entry_without_options_says_so():
     assert str(error.value) == "plain has no option 'x' (it has none)"
 
 
-@pytest.mark.xfail(strict=True, reason="accepted() checks names, not types: 'high' is let through")
 def test_an_option_of_the_wrong_type_is_refused():
     with pytest.raises(ConfigError, match="prior"):
         accepted(make, {"prior": "high"}, given=("graph", "dim"), what="make")

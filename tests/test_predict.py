@@ -167,11 +167,6 @@ def test_less_than_one_answer_cannot_be_asked_for(trained, k):
         predict(trained, head="Athens", relation="near", k=k)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=pytest.fail.Exception,
-    reason="scores that are not finite are sorted and shown like any other",
-)
 @pytest.mark.parametrize("given", [{"relation": "near"}, {"tail": "Berlin"}])
 def test_a_score_that_is_not_finite_raises_instead_of_ranking_first(trained, given):
     broken = Trained(

@@ -376,11 +376,6 @@ def test_the_model_of_another_run_is_refused(copy, tmp_path):
         puda.open_run(copy)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=KeyError,
-    reason="a sound file without the facts inside is a KeyError",
-)
 @pytest.mark.parametrize("header", [None, {"name": "x"}])
 def test_a_graph_file_that_holds_something_else_is_damaged(copy, header):
     save_file({"train": torch.zeros(1, 3, dtype=torch.int64)}, copy / "graph.safetensors", header)
@@ -388,7 +383,6 @@ def test_a_graph_file_that_holds_something_else_is_damaged(copy, header):
         puda.open_run(copy)
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="a state without its values is a KeyError")
 def test_a_state_file_that_holds_something_else_is_damaged(copy):
     (copy / "resume").mkdir()
     save_file({"x": torch.zeros(1)}, copy / "resume" / "state.safetensors")
@@ -396,11 +390,6 @@ def test_a_state_file_that_holds_something_else_is_damaged(copy):
         puda.resume(copy)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=json.JSONDecodeError,
-    reason="metrics.json is read without a net",
-)
 def test_a_damaged_metrics_file_is_named(copy):
     (copy / "metrics.json").write_text('{"test": ')
     with pytest.raises(PudaError, match=r"metrics\.json"):
@@ -426,11 +415,6 @@ def test_facts_that_do_not_belong_to_the_labels_are_refused(copy, tmp_path):
         puda.open_run(copy)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="safetensors makes its files for the owner only",
-)
 def test_files_may_be_read_by_those_who_may_read_the_folder(original):
     # A temporary file of mode 0600 that is renamed would shut colleagues out.
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in original.iterdir()}

@@ -55,9 +55,7 @@ class Run:
     @property
     def metrics(self) -> Metrics:
         """What was measured when training ended; empty if it has not."""
-        path = self.path / "metrics.json"
-        found: Metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return found
+        return self.folder.load_metrics()
 
 
 def load(
@@ -103,7 +101,7 @@ def open_run(path: str | Path) -> Run:
 
 def _completed(run: Run) -> Run:
     """Measure a finished run once, and write metrics and card."""
-    if (run.path / "resume").exists() or run.metrics:
+    if run.folder.resumable or run.metrics:
         return run
     graph = run.trained.graph
     metrics: Metrics = {}

@@ -7,6 +7,7 @@ a command prints one JSON document on standard output and nothing else there.
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,24 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, e.g. `puda predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+@app.callback()
+def prepare(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="MODULE", help="Import a module that registers a model of yours."
+        ),
+    ] = None,
+) -> None:
+    """Import the user's own modules, from the current folder too, before a command runs."""
+    sys.path.insert(0, str(Path.cwd()))
+    for module in modules or []:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise PudaError(f"--import {module}: {error}") from error
 
 
 def _print_json(document: Any) -> None:

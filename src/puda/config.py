@@ -6,9 +6,9 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from puda.errors import ConfigError
 
@@ -16,10 +16,29 @@ Options = dict[str, bool | int | float | str]
 """Settings of one registry entry alone; checked against its signature by `accepted`."""
 
 
+# Kinds that registry entries give to their options in their signatures.
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
 class Section(BaseModel):
     """A group of settings that cannot be changed once read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Chosen(Section):
+    """A registry entry by name, with options of its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_defaults(cls, values: Any) -> Any:
+        """Give an entry that is named the entry's own defaults, not the default entry's options."""
+        if isinstance(values, dict) and "name" in values:
+            return {"options": {}, **values}
+        return values
 
 
 class DataConfig(Section):
@@ -30,7 +49,7 @@ class DataConfig(Section):
     seed: int = 0  # of the split: it stays while `training.seed` varies
 
 
-class ScoringConfig(Section):
+class ScoringConfig(Chosen):
     """The scoring function."""
 
     name: str = "complex"
@@ -40,21 +59,24 @@ class ScoringConfig(Section):
     options: Options = {}
 
 
-class ObjectiveConfig(Section):
-    """The risk that training minimises."""
+class ObjectiveConfig(Chosen):
+    """The risk that training minimises; by default PUDA in its listwise ordering.
+
+    An objective that is named has its own defaults: "puda" is then the paper's Eq. 16.
+    """
 
     name: str = "puda"
-    options: Options = {}
+    options: Options = {"ordering": "listwise"}
     regularizer: str = "n3"
-    weight: float = Field(0.0, ge=0)  # of the regularizer
+    weight: float = Field(0.05, ge=0)  # of the regularizer
     relation_weight: float = Field(0.0, ge=0)  # of predicting the relation as well
 
 
-class SamplerConfig(Section):
+class SamplerConfig(Chosen):
     """How unlabeled entities are drawn."""
 
     name: str = "uniform"
-    num_unlabeled: int = Field(512, ge=0)  # N; of a shared pool, its size
+    num_unlabeled: int = Field(1024, ge=0)  # N; of a shared pool, its size
     options: Options = {}
 
 
@@ -124,6 +146,8 @@ class Config(Section):
                 place = place.setdefault(section, {})
                 if not isinstance(place, dict):
                     raise ConfigError(f"--set {setting!r}: {section!r} is no section")
+            if key == "name":
+                place.pop("options", None)  # they belong to the entry that was named before
             place[key] = _parse(text.strip())
         return Config.of(values, source="--set")
 
@@ -133,11 +157,11 @@ class Config(Section):
         for name, section in self.model_dump(exclude_none=True).items():
             lines += [f"[{name}]"]
             tables = {k: v for k, v in section.items() if isinstance(v, dict)}
-            lines += [f"{k} = {json.dumps(v)}" for k, v in section.items() if k not in tables]
+            lines += [f"{k} = {_toml(v)}" for k, v in section.items() if k not in tables]
             for key, table in tables.items():
                 if table:
                     lines += [f"[{name}.{key}]"]
-                    lines += [f"{json.dumps(k)} = {json.dumps(v)}" for k, v in table.items()]
+                    lines += [f"{_toml(k)} = {_toml(v)}" for k, v in table.items()]
             lines += [""]
         return "\n".join(lines)
 
@@ -158,11 +182,18 @@ def accepted(
 ) -> dict[str, Any]:
     """Check the options of a registry entry against its signature; `given` is not the user's."""
     parameters = inspect.signature(factory).parameters
-    allowed = [name for name in parameters if name not in given]
-    for name in options:
+    allowed = {name: p.annotation for name, p in parameters.items() if name not in given}
+    checked: dict[str, Any] = {}
+    for name, value in options.items():
         if name not in allowed:
             raise ConfigError(f"{what} has no option {name!r}{nearest(name, allowed)}")
-    return dict(options)
+        kind = Any if allowed[name] is inspect.Parameter.empty else allowed[name]
+        try:
+            checked[name] = TypeAdapter(kind).validate_python(value, strict=True)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].lower()
+            raise ConfigError(f"{what}: option {name} = {value!r}: {reason}") from None
+    return checked
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -172,6 +203,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if near:
         return f": did you mean {near[0]!r}?"
     return f" (known: {', '.join(known)})" if known else " (it has none)"
+
+
+def _toml(value: object) -> str:
+    """Write a value; what JSON says of words, numbers and truth, TOML says alike."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _parse(text: str) -> Any:

@@ -6,13 +6,20 @@ A mean over no entities (N = 0 or M = 0) is 0. The self-adversarial log-sigmoid 
 """
 
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
+from puda.config import NonNegative, Share
 from puda.errors import ConfigError
 from puda.types import Risk, Scores
+
+Ordering = Literal["pointwise", "pairwise", "listwise"]
+Correction = Literal["clamp", "reverse"]
+Prior = Annotated[float, Field(ge=0, le=1)]
 
 Objective = Callable[..., Risk]
 """(scores, **options) -> Risk."""
@@ -93,7 +100,7 @@ def _bounded(certain: Tensor, bracket: Tensor, correction: str) -> Tensor:
     raise ConfigError(f"no correction {correction!r}: clamp or reverse")
 
 
-def pn(scores: Scores, *, prior: float = 0.5, ordering: str = "pointwise") -> Risk:
+def pn(scores: Scores, *, prior: Prior = 0.5, ordering: Ordering = "pointwise") -> Risk:
     """pi R_p+ + (1 - pi) R_u- (Eq. 2): all unlabeled are taken as negative."""
     positive, inverted = _positive_risks(scores)
     unlabeled = _order(ordering)(_Others(scores, scores.unlabeled, unlabeled=True))
@@ -102,7 +109,11 @@ def pn(scores: Scores, *, prior: float = 0.5, ordering: str = "pointwise") -> Ri
 
 
 def pu_c(
-    scores: Scores, *, prior: float = 1e-5, ordering: str = "pointwise", correction: str = "clamp"
+    scores: Scores,
+    *,
+    prior: Prior = 1e-5,
+    ordering: Ordering = "pointwise",
+    correction: Correction = "clamp",
 ) -> Risk:
     """pi R_p+ + max(0, R_u- - pi R_p-) (Eq. 5), R_u- classifying each entity (Eq. 9)."""
     positive, inverted = _positive_risks(scores)
@@ -112,7 +123,11 @@ def pu_c(
 
 
 def pu_r(
-    scores: Scores, *, prior: float = 1e-5, ordering: str = "pairwise", correction: str = "clamp"
+    scores: Scores,
+    *,
+    prior: Prior = 1e-5,
+    ordering: Ordering = "pairwise",
+    correction: Correction = "clamp",
 ) -> Risk:
     """pi R_p+ + max(0, R_u- - pi R_p-) (Eq. 5), R_u- ranking each entity (Eq. 11)."""
     return pu_c(scores, prior=prior, ordering=ordering, correction=correction)
@@ -121,9 +136,9 @@ def pu_r(
 def da(
     scores: Scores,
     *,
-    prior: float = 0.5,
-    ordering: str = "pointwise",
-    synthetic_ordering: str = "pairwise",
+    prior: Prior = 0.5,
+    ordering: Ordering = "pointwise",
+    synthetic_ordering: Ordering = "pairwise",
 ) -> Risk:
     """PN + R_*- (the ablation "DA"): PN with synthetic entities ranked below positives."""
     risk = pn(scores, prior=prior, ordering=ordering)
@@ -133,7 +148,11 @@ def da(
 
 
 def puda(
-    scores: Scores, *, prior: float = 1e-5, ordering: str = "pairwise", correction: str = "clamp"
+    scores: Scores,
+    *,
+    prior: Prior = 1e-5,
+    ordering: Ordering = "pairwise",
+    correction: Correction = "clamp",
 ) -> Risk:
     """pi R_p+ + max(0, R_u- + R_*- - pi R_p-) (Eq. 16); `prior` is pi."""
     order = _order(ordering)
@@ -154,7 +173,7 @@ def softmax(scores: Scores) -> Risk:
     return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
 
 
-def margin(scores: Scores, *, width: float = 1.0) -> Risk:
+def margin(scores: Scores, *, width: NonNegative = 1.0) -> Risk:
     """Margin ranking (Bordes et al. 2013): mean max(0, width + u - p)."""
     positive, inverted = _positive_risks(scores)
     others = _Others(scores, scores.unlabeled, unlabeled=True)
@@ -162,7 +181,7 @@ def margin(scores: Scores, *, width: float = 1.0) -> Risk:
     return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
 
 
-def bce(scores: Scores, *, smoothing: float = 0.1) -> Risk:
+def bce(scores: Scores, *, smoothing: Share = 0.1) -> Risk:
     """Binary cross-entropy with smoothed labels y (1 - smoothing) + 1/C (Dettmers et al. 2018).
 
     The mean of softplus(s) - y s over the C candidates of each question, answers included. With

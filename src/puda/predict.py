@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from puda.errors import PudaError
+from puda.errors import Diverged, PudaError
 from puda.runs import Trained
 from puda.types import Prediction, Questions, Side
 
@@ -42,6 +42,8 @@ def predict(
         known = torch.zeros_like(scores, dtype=torch.bool)
         known[graph.known("train", "valid", "test").of(anchor, r, side)] = True
 
+    if not torch.isfinite(scores).all():
+        raise Diverged("a score is not finite: this run cannot predict, train it anew")
     open_ = torch.ones_like(known) if include_known else ~known
     candidates = open_.nonzero().squeeze(1)
     best = scores[candidates].topk(min(k, len(candidates)))

@@ -29,6 +29,7 @@ from puda.types import Questions
 
 ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 PLAIN = {written: char for char, written in ESCAPED.items()}
+STATE = "resume/state.safetensors"
 ENTITIES = "entities"  # the table's name in model.safetensors; the model's own begin with "model."
 
 
@@ -79,6 +80,16 @@ class RunFolder:
         self.write_tensors("graph.safetensors", facts, header)
         self.write_text("config.toml", config.to_toml())  # last: with it the folder is a run
 
+    def load_metrics(self) -> dict[str, Any]:
+        """Read what was measured when training ended; empty if it has not."""
+        if not (self.path / "metrics.json").exists():
+            return {}
+        try:
+            metrics: dict[str, Any] = json.loads(self._text("metrics.json"))
+        except json.JSONDecodeError as error:
+            raise RunError(f"{self.path} is damaged: metrics.json ({error})") from None
+        return metrics
+
     def write_text(self, name: str, text: str) -> None:
         """Write a text file whole."""
         with _replacing(self.path / name) as part:
@@ -117,14 +128,28 @@ class RunFolder:
         own = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         self.write_tensors("model.safetensors", {ENTITIES: entities, **own})
 
+    @property
+    def resumable(self) -> bool:
+        """Whether training has not come to its end."""
+        state, model = self.path / STATE, self.path / "model.safetensors"
+        return state.exists() or not model.exists()
+
+    def drop_state(self) -> None:
+        """Remove what only resuming needs."""
+        (self.path / STATE).unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.path / STATE).parent.rmdir()
+
     def save_state(self, state: State) -> None:
         """Keep all that is needed to go on; one file, so that it is of one moment."""
         header = {"values": json.dumps(state.values)}
-        self.write_tensors("resume/state.safetensors", state.tensors, header)
+        self.write_tensors(STATE, state.tensors, header)
 
     def load_state(self) -> State:
         """Read what `save_state` kept."""
-        tensors, header = self._tensors("resume/state.safetensors")
+        tensors, header = self._tensors(STATE)
+        if "values" not in header:
+            raise RunError(f"{self.path} is damaged: resume/state.safetensors is not a state")
         return State(tensors, json.loads(header["values"]))
 
     def load_config(self) -> Config:
@@ -143,6 +168,8 @@ class RunFolder:
         entities = Vocabulary(self._labels("entities.txt"), kind="entity")
         relations = Vocabulary(self._labels("relations.txt"), kind="relation")
         facts, header = self._tensors("graph.safetensors")
+        if not {*SPLITS} <= {*facts} or not {"name", "fingerprint"} <= {*header}:
+            raise RunError(f"{self.path} is damaged: graph.safetensors is not a graph")
         train, valid, test = (facts[split].numpy() for split in SPLITS)
         untrue = {k.split()[0]: v.numpy() for k, v in facts.items() if k.endswith(" negatives")}
         graph = KnowledgeGraph(
@@ -206,7 +233,10 @@ def _replacing(path: Path) -> Iterator[Path]:
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        mode = part.stat().st_mode  # what the user's umask gives; safetensors would shut others out
         yield part
+        part.chmod(mode)
         part.replace(path)
     except (OSError, SafetensorError) as error:
         raise RunError(f"cannot write {path}: {error}") from None

@@ -261,9 +261,6 @@ def test_openbiolink_without_one_of_its_files_is_an_error_that_names_it(tmp_path
         read_openbiolink("openbiolink", path)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="read_archive, read_openbiolink: tarfile and zipfile errors pass through"
-)
 def test_a_file_that_is_no_archive_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "HQ_DIR.zip"
     path.write_bytes(b"<html>Too many requests</html>")
@@ -305,12 +302,7 @@ def test_a_download_without_known_checksum_is_kept(server: Server, cache: Path) 
     "checksum",
     [
         sha256(CONTENT),
-        pytest.param(
-            None,
-            marks=pytest.mark.xfail(
-                strict=True, reason="_download: the length is not compared with Content-Length"
-            ),
-        ),
+        pytest.param(None),
     ],
 )
 def test_a_download_that_breaks_off_is_not_kept(
@@ -343,9 +335,6 @@ def test_without_the_file_the_error_names_the_address_and_the_mirror(
     assert files_in(cache) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_download: unlink of the half file raises NotADirectoryError in finally"
-)
 def test_a_cache_that_cannot_be_written_to_is_an_error(server: Server, cache: Path) -> None:
     server.files[f"/{PATH}"] = CONTENT
     cache.parent.write_text("a file where the folder should be")
@@ -353,7 +342,6 @@ def test_a_cache_that_cannot_be_written_to_is_an_error(server: Server, cache: Pa
         fetch(Remote(PATH, server.base, None))
 
 
-@pytest.mark.xfail(strict=True, reason="_download: http.client.HTTPException is no OSError")
 def test_an_answer_that_is_not_http_is_an_error_that_names_the_address(cache: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -192,7 +192,6 @@ def test_sample_picks_by_place_among_the_answers(case: Case, numbers: list[float
             assert set(row) <= set(range(case.num_entities))
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="sample: no last answer without facts")
 def test_without_facts_no_question_has_a_sample() -> None:
     index = KnownAnswers(np.empty((0, 3), dtype=np.int64), num_entities=3, num_relations=2)
     _, has_some = index.sample(index.key(np.array([0]), np.array([1]), 0), np.full((1, 2), 0.5))

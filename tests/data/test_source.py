@@ -126,9 +126,6 @@ def test_small_splits_are_read_with_the_column_order_of_train(tmp_path: Path) ->
     assert toy.labels(graph, "test") == {("p0", "knows", "p7")}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="load: column numbers found in train override the header of another split"
-)
 def test_a_header_says_more_than_the_columns_of_train(tmp_path: Path) -> None:
     write(tmp_path / "train.txt", TRAIN)
     write(tmp_path / "test.txt", TEST, order="trh", header="tail\trelation\thead")

@@ -137,11 +137,7 @@ def test_without_facts_there_is_nothing_to_split() -> None:
         (0.5, 0.5),
         (0, 1),
         (2, 0),
-        pytest.param(
-            0.1,
-            float("nan"),
-            marks=pytest.mark.xfail(strict=True, reason="split: NaN passes both comparisons"),
-        ),
+        pytest.param(0.1, float("nan")),
     ],
 )
 def test_impossible_shares_are_an_error_that_names_them(valid: float, test: float) -> None:

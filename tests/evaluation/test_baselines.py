@@ -160,7 +160,6 @@ def test_of_two_entities_alike_in_one_respect_the_other_decides(graph: Knowledge
                     assert (row[one] > row[two]) == (counts[one] > counts[two])
 
 
-@pytest.mark.xfail(strict=True, reason="InverseRule: popularity up to 1/2 outweighs a confidence")
 def test_popularity_does_not_outweigh_a_rule() -> None:
     # Of the ten facts of "knows" one is mirrored in "likes": confidence 0.1. The question
     # (y1, likes, TAIL) has by that rule the answer x1; tea is liked by eight, but only popular.

@@ -112,7 +112,8 @@ def test_breakdowns_are_by_relation_category_and_degree() -> None:
         test=[("c", "twin", "d"), ("hub", "has", "new")],
     )
     assert relation_categories(graph.train, 2) == ["1-N", "1-1"]
-    report = evaluate(graph, whims(graph))
+    # Scores 5 4 3 2 1 0 of a b c d hub new, whatever the question.
+    report = evaluate(graph, fixed([5, 4, 3, 2, 1, 0]))
     counts = {
         part: {name: group["both"]["count"] for name, group in report[part].items()}
         for part in ("relations", "categories", "degrees")
@@ -123,6 +124,13 @@ def test_breakdowns_are_by_relation_category_and_degree() -> None:
         # The answers: d and c (degree 1), new (0), hub (4).
         "degrees": {"0": 1, "1-3": 2, "4-15": 1},
     }
+    # The answer d of (c, twin, TAIL) is 4th, the answer c of (d, twin, HEAD) 3rd. The answer hub of
+    # (new, has, HEAD) is 5th. Of (hub, has, TAIL) a b c d are known, which leaves hub above new.
+    ranks = {name: group["both"]["mr"] for name, group in report["degrees"].items()}
+    assert ranks == {"0": 2, "1-3": 3.5, "4-15": 5}
+    assert report["relations"]["has"]["tail"]["mr"] == 2
+    assert report["relations"]["has"]["head"]["mr"] == 5
+    assert report["categories"]["1-1"] == report["relations"]["twin"]
 
 
 def test_relations_that_training_never_shows_have_a_category_of_their_own() -> None:
@@ -135,17 +143,17 @@ def test_relations_that_training_never_shows_have_a_category_of_their_own() -> N
 
 
 def test_validation_is_filtered_without_the_test_facts_and_test_with_all() -> None:
-    # Tail question (a, r, ?) with scores a 0, b 4, c 3, d 2.
-    # valid asks for c: b is in train and left out; d is below: rank 1 of 3 (a, c, d).
-    # test asks for d: b (train) and c (valid) are left out: rank 1 of 2 (a, d).
+    # Tail question (a, r, ?) with scores a 0, b 4, c 3, d 2, e 1.
+    # valid asks for c: b is in train and left out; d and e are below: rank 1.
+    # test asks for d and e: b (train), c (valid) and the other are left out: rank 1 each.
     graph = KnowledgeGraph.from_facts(
-        [("a", "r", "b")], valid=[("a", "r", "c")], test=[("a", "r", "d")]
+        [("a", "r", "b")], valid=[("a", "r", "c")], test=[("a", "r", "d"), ("a", "r", "e")]
     )
-    scores = fixed([0, 4, 3, 2])
+    scores = fixed([0, 4, 3, 2, 1])
     assert evaluate(graph, scores, split="valid")["tail"]["mr"] == 1
     assert evaluate(graph, scores, split="test")["tail"]["mr"] == 1
     # With d above c, the test fact outranks the validation answer: it may not help to choose.
-    assert evaluate(graph, fixed([0, 4, 2, 3]), split="valid")["tail"]["mr"] == 2
+    assert evaluate(graph, fixed([0, 4, 2, 3, 1]), split="valid")["tail"]["mr"] == 2
 
 
 def test_facts_with_unseen_entities_are_measured_too() -> None:

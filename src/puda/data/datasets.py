@@ -5,13 +5,15 @@ downloaded into the cache.
 """
 
 import hashlib
+import http.client
 import io
 import os
 import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -62,10 +64,22 @@ def _table(data: bytes, columns: tuple[str, ...] = ("head", "relation", "tail"))
     )
 
 
+@contextmanager
+def _reading(name: str, path: Path) -> Iterator[None]:
+    """Say which file is not what it should be."""
+    try:
+        yield
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, pl.exceptions.PolarsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"{path} cannot be read as {name} ({reason}): remove it and try again"
+        ) from error
+
+
 def read_archive(name: str, path: Path) -> KnowledgeGraph:
     """Read a tar.gz that holds train.txt, valid.txt and test.txt somewhere inside."""
     found: dict[str, pl.DataFrame] = {}
-    with tarfile.open(path) as archive:
+    with _reading(name, path), tarfile.open(path) as archive:
         for member in archive:
             split, _, ending = Path(member.name).name.partition(".")
             content = archive.extractfile(member) if ending == "txt" and split in SPLITS else None
@@ -90,7 +104,7 @@ def read_openbiolink(name: str, path: Path) -> KnowledgeGraph:
     columns = ("head", "relation", "tail", "quality", "truth", "source")
     positive: dict[str, pl.DataFrame] = {}
     negative: dict[str, pl.DataFrame] = {}
-    with zipfile.ZipFile(path) as archive:
+    with _reading(name, path), zipfile.ZipFile(path) as archive:
         places = {Path(inside).name: inside for inside in archive.namelist()}
         for split, short in zip(SPLITS, ("train", "val", "test"), strict=True):
             for found, prefix in ((positive, ""), (negative, "negative_")):
@@ -237,15 +251,19 @@ def _download(remote: Remote, path: Path) -> None:
             with wrap_file(answer, size, description=remote.path, console=console) as source:
                 while block := source.read(1 << 20):
                     file.write(block)
+            if size and file.tell() != size:
+                raise DataError(f"{remote.url} broke off after {file.tell():,} of {size:,} bytes")
         if remote.sha256 and (seen := _sha256(part)) != remote.sha256:
             raise DataError(f"{remote.url} has SHA-256 {seen}, expected {remote.sha256}: not kept")
         part.replace(path)
-    except urllib.error.URLError as error:
+    except (urllib.error.URLError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
         raise DataError(
-            f"cannot download {remote.url} ({error.reason}): without internet, put the file into"
+            f"cannot download {remote.url} ({reason}): without internet, put the file into"
             f" a folder as {remote.path} and set PUDA_MIRROR to that folder"
         ) from error
     except OSError as error:
         raise DataError(f"cannot save {remote.url} to {path}: {error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The knowledge graph: facts as ids in three splits, frozen, with its indexes of known answers."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,7 +45,7 @@ class KnowledgeGraph:
 
     def __post_init__(self) -> None:
         for facts in (self.train, self.valid, self.test, *self.negatives.values()):
-            facts.flags.writeable = False
+            facts.flags.writeable = False  # a change would escape the indexes
 
     @classmethod
     def from_facts(
@@ -117,8 +118,14 @@ class KnowledgeGraph:
     def fingerprint(self) -> str:
         """SHA-256 of labels and facts: equal for equal graphs, whatever files they came from."""
         digest = hashlib.sha256()
-        for labels in (self.entities.labels, self.relations.labels):
-            digest.update("\0".join(labels).encode())
-        for split in SPLITS:
-            digest.update(np.ascontiguousarray(self.facts(split), dtype="<i8").tobytes())
+
+        def add(kind: str, content: bytes) -> None:
+            digest.update(f"{kind} {len(content)}\n".encode() + content)  # lengths keep parts apart
+
+        for vocabulary in (self.entities, self.relations):
+            add(vocabulary.kind, json.dumps(vocabulary.labels).encode())
+        facts = {split: self.facts(split) for split in SPLITS}
+        facts |= {f"{split} negatives": self.negatives[split] for split in sorted(self.negatives)}
+        for kind, rows in facts.items():
+            add(kind, np.ascontiguousarray(rows, dtype="<i8").tobytes())
         return digest.hexdigest()

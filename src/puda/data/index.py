@@ -84,6 +84,8 @@ class KnownAnswers:
     def sample(self, keys: Ids, draws: NDArray[np.float64]) -> tuple[Ids, NDArray[np.bool_]]:
         """Turn draws (Q, N) from [0, 1) into answers of each question, and say which has any."""
         start, count = self._rows(keys)
+        if not len(self.answers):
+            return np.zeros(draws.shape, dtype=np.int64), count > 0
         place = start[:, None] + (draws * count[:, None]).astype(np.int64)
         return self.answers[np.minimum(place, len(self.answers) - 1)], count > 0
 

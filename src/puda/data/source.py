@@ -94,9 +94,10 @@ def _load_folder(folder: Path, columns: Mapping[str, str] | None) -> Loaded:
     for name, path in {**found, **untrue}.items():
         if path is not None:
             tables[name], report = read_facts(path, columns=columns)
+            if columns is None and reports and not report.header and not reports[0].header:
+                # A small split says less about the order of its columns than train does.
+                tables[name], report = read_facts(path, columns=reports[0].columns)
             reports.append(report)
-            if not report.header:  # a small split says less about its columns than train does
-                columns = columns or report.columns
     negatives = {k.split()[0]: tables.pop(k) for k in list(tables) if k.endswith("negatives")}
     graph = KnowledgeGraph.from_facts(
         tables["train"],

@@ -32,7 +32,7 @@ def split(facts: Facts, *, valid: float = 0.05, test: float = 0.05, seed: int = 
 
     A share may come out smaller where the graph is too sparse to give more.
     """
-    if min(valid, test) < 0 or valid + test >= 1:
+    if not (valid >= 0 and test >= 0 and valid + test < 1):  # so that NaN fails too
         raise DataError(f"cannot hold out valid={valid} and test={test}: shares lie in [0, 1)")
     order = np.random.default_rng(seed).permutation(len(facts))
     head, relation, tail = facts[order].T

@@ -49,10 +49,10 @@ class InverseRule:
         start = np.searchsorted(pair[0][order], pair[1], side="left")
         count = np.searchsorted(pair[0][order], pair[1], side="right") - start
         implied = relation[order[ranges(start, count)]]
-        overlap = np.zeros((size, size), dtype=np.float32)
+        overlap = np.zeros((size, size))
         np.add.at(overlap, (np.repeat(relation, count), implied), 1)
         total = np.maximum(np.bincount(relation, minlength=size), 1)
-        self.confidence = (overlap / total[:, None]).astype(np.float32)  # (r', r)
+        self.confidence = overlap / total[:, None]  # (r', r)
         # By side of the question: the facts in which its anchor stands at the other end.
         self.facts, self.offsets = [], []
         for anchor, answer in ((tail, head), (head, tail)):
@@ -63,7 +63,8 @@ class InverseRule:
 
     def __call__(self, questions: Questions) -> Tensor:
         """Score all entities: (Q, E)."""
-        scores = self.popularity(questions) / (2 * self.num_facts)  # below every confidence
+        # Confidences are fractions of at most n facts: two of them differ by 1 / n^2 at least.
+        scores = self.popularity(questions).double() / (2 * self.num_facts**3)
         for side in (0, 1):
             rows = (questions.side == side).nonzero().squeeze(1).numpy()
             anchor = questions.anchor.numpy()[rows]
@@ -72,7 +73,7 @@ class InverseRule:
             relation, answer = (column[ranges(start, stop - start)] for column in self.facts[side])
             asked = questions.relation.numpy()[row]
             value = torch.from_numpy(self.confidence[relation, asked])
-            best = torch.zeros(scores.numel())
+            best = torch.zeros(scores.numel(), dtype=scores.dtype)
             place = torch.from_numpy(row * scores.shape[1] + answer)
             best.scatter_reduce_(0, place, value, "amax")
             scores = scores + best.view_as(scores)

@@ -33,7 +33,7 @@ def interval(ranks: np.ndarray, *, draws: int = 1000, seed: int = 0) -> list[flo
     means = np.empty(draws)
     for k in range(draws):
         weight = rng.poisson(1.0, len(value))
-        means[k] = weight @ value / max(1, weight.sum())
+        means[k] = weight @ value / weight.sum() if weight.any() else value.mean()
     low, high = np.quantile(means, [0.025, 0.975])
     return [float(low), float(high)]
 

@@ -58,7 +58,7 @@ def rank(score: Scorer, facts: Facts, known: KnownAnswers) -> Ranks:
         stop = min(start + tile, len(first))
         scores = score(questions[torch.from_numpy(first[start:stop])])  # (T, E)
         low, high = scores.aminmax()
-        if not torch.isfinite(low + high):
+        if not (torch.isfinite(low) and torch.isfinite(high)):
             raise Diverged("a score is not finite: the model cannot be ranked")
         members = items[ends[start] : ends[stop]]
         for chunk in np.array_split(members, max(1, len(members) // tile)):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from puda.config import ScoringConfig
+from puda.config import Count, Positive, ScoringConfig
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
 from puda.runs import RunFolder
@@ -29,9 +29,9 @@ class KBGANSampler(Sampler):
         num_unlabeled: int,
         run: str = "",
         scoring: str = "distmult",
-        dim: int = 64,
-        candidates: int = 20,
-        learning_rate: float = 1e-3,
+        dim: Count = 64,
+        candidates: Count = 20,
+        learning_rate: Positive = 1e-3,
     ) -> None:
         super().__init__(graph, num_unlabeled)
         self.candidates = candidates

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from puda.config import Count
 from puda.data.graph import KnowledgeGraph
 from puda.sampling.base import Sampler, Score, Unlabeled
 from puda.types import Batch
@@ -18,7 +19,7 @@ class NSCachingSampler(Sampler):
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, num_unlabeled: int, cache: int = 30, candidates: int = 30
+        self, graph: KnowledgeGraph, num_unlabeled: int, cache: Count = 30, candidates: Count = 30
     ) -> None:
         super().__init__(graph, num_unlabeled)
         self.candidates = candidates

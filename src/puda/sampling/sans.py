@@ -1,11 +1,14 @@
 """SANS, structure-aware negative sampling (Ahrabian et al. 2020)."""
 
+from typing import Annotated
+
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from puda.config import Count, NonNegative
 from puda.data.graph import KnowledgeGraph
-from puda.errors import ConfigError
 from puda.sampling.base import Sampler, Score, Unlabeled
 from puda.types import Batch, Facts, Ids
 
@@ -26,13 +29,11 @@ class SANSSampler(Sampler):
         self,
         graph: KnowledgeGraph,
         num_unlabeled: int,
-        hops: int = 2,
-        walks: int = 0,
-        temperature: float = 0.0,
+        hops: Count = 2,
+        walks: Annotated[int, Field(ge=0)] = 0,
+        temperature: NonNegative = 0.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
-        if hops < 1:
-            raise ConfigError(f"sampler.options.hops = {hops}: at least 1")
         neighbours = _adjacency(graph.train, graph.num_entities)
         if walks:
             self.members, self.offsets = _walk(*neighbours, hops=hops, walks=walks)

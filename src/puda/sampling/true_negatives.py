@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.data.index import KnownAnswers
 from puda.errors import ConfigError
@@ -19,7 +20,11 @@ class TrueNegativesSampler(Sampler):
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, num_unlabeled: int, split: str = "", temperature: float = 0.0
+        self,
+        graph: KnowledgeGraph,
+        num_unlabeled: int,
+        split: str = "",
+        temperature: NonNegative = 0.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
         split = split or next((s for s in ("train", "valid") if s in graph.negatives), "")

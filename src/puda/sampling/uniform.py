@@ -1,11 +1,15 @@
 """Unlabeled entities drawn uniformly."""
 
+from typing import Literal
+
 import torch
 
+from puda.config import NonNegative, Positive
 from puda.data.graph import KnowledgeGraph
-from puda.errors import ConfigError
 from puda.sampling.base import Sampler, Score, Unlabeled
 from puda.types import Batch
+
+Pool = Literal["shared", "own"]
 
 
 class UniformSampler(Sampler):
@@ -21,13 +25,11 @@ class UniformSampler(Sampler):
         self,
         graph: KnowledgeGraph,
         num_unlabeled: int,
-        pool: str = "shared",
+        pool: Pool = "shared",
         masked: bool = True,
-        temperature: float = 0.0,
+        temperature: NonNegative = 0.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
-        if pool not in ("shared", "own"):
-            raise ConfigError(f"sampler.options.pool = {pool!r}: choose shared or own")
         self.pool, self.masked = pool, masked
 
     def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
@@ -52,7 +54,7 @@ class SelfAdversarialSampler(UniformSampler):
         self,
         graph: KnowledgeGraph,
         num_unlabeled: int,
-        pool: str = "shared",
-        temperature: float = 1.0,
+        pool: Pool = "shared",
+        temperature: Positive = 1.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, pool, temperature=temperature)

@@ -54,8 +54,8 @@ class ScoringFunction(nn.Module):
             return question @ candidates.T
         return torch.einsum("qd,qnd->qn", question, candidates)
 
-    def relate(self, anchor: Tensor, answer: Tensor) -> Tensor:
-        """Score all directed relations between anchors and answers (Q, row) -> (Q, R or 2R)."""
+    def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
+        """Score all relations between anchors and answers (Q, row): (Q, R), or directed (Q, 2R)."""
         raise ConfigError(
             f"{type(self).__name__} cannot predict relations by a matrix product:"
             " set objective.relation_weight=0"

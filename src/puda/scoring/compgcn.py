@@ -1,13 +1,14 @@
 """CompGCN (Vashishth et al. 2020)."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
-from puda.errors import ConfigError
 from puda.scoring.base import ScoringFunction
 from puda.scoring.conve import Convolution, with_bias, xavier
 from puda.scoring.edges import Edges
@@ -53,18 +54,14 @@ class CompGCN(ScoringFunction):
         self,
         graph: KnowledgeGraph,
         dim: int,
-        decoder: str = "conve",
-        composition: str = "correlation",
-        layers: int = 1,
-        filters: int = 200,
-        kernel: int = 7,
-        dropout: float = 0.1,
-        entity_dropout: float = 0.3,
+        decoder: Literal["conve", "distmult"] = "conve",
+        composition: Literal["subtraction", "multiplication", "correlation"] = "correlation",
+        layers: Count = 1,
+        filters: Count = 200,
+        kernel: Count = 7,
+        dropout: Share = 0.1,
+        entity_dropout: Share = 0.3,
     ) -> None:
-        if composition not in COMPOSITIONS:
-            raise ConfigError(f"compgcn: composition = {composition!r}: {', '.join(COMPOSITIONS)}")
-        if decoder not in ("conve", "distmult"):
-            raise ConfigError(f"compgcn: decoder = {decoder!r}, choose conve or distmult")
         super().__init__(graph, dim, reciprocal=True)
         self.convolution = None
         if decoder == "conve":

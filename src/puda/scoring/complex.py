@@ -30,11 +30,13 @@ class ComplEx(ScoringFunction):
         (a_re, a_im), (r_re, r_im) = halves(anchor), self._relation(relation, side)
         return torch.cat([a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
 
-    def relate(self, anchor: Tensor, answer: Tensor) -> Tensor:
-        """Match conj(anchor) * answer with all relations: (Q, R or 2R)."""
+    def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
+        """Match conj(head) * tail with all relations: (Q, R or 2R)."""
         (a_re, a_im), (b_re, b_im) = halves(anchor), halves(answer)
-        product = torch.cat([a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re], dim=-1)
-        return product @ self.relations.T
+        im = a_re * b_im - a_im * b_re
+        if not self.reciprocal:
+            im = im * (1 - 2 * side).unsqueeze(-1)  # the anchor is the tail of a head question
+        return torch.cat([a_re * b_re + a_im * b_im, im], dim=-1) @ self.relations.T
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
 from puda.scoring.base import ScoringFunction
@@ -82,11 +83,11 @@ class ConvE(ScoringFunction):
         self,
         graph: KnowledgeGraph,
         dim: int,
-        filters: int = 32,
-        kernel: int = 3,
-        input_dropout: float = 0.2,
-        feature_dropout: float = 0.2,
-        output_dropout: float = 0.3,
+        filters: Count = 32,
+        kernel: Count = 3,
+        input_dropout: Share = 0.2,
+        feature_dropout: Share = 0.2,
+        output_dropout: Share = 0.3,
     ) -> None:
         super().__init__(graph, dim, reciprocal=True)
         self.row_dim = dim + 1

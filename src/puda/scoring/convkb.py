@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.scoring.base import TiledScoring
 from puda.scoring.conve import xavier
@@ -17,7 +18,7 @@ class ConvKB(TiledScoring):
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, dim: int, filters: int = 32, dropout: float = 0.5
+        self, graph: KnowledgeGraph, dim: int, filters: Count = 32, dropout: Share = 0.5
     ) -> None:
         super().__init__(graph, dim)
         self.dropout = dropout

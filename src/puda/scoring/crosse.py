@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from puda.config import Share
 from puda.data.graph import KnowledgeGraph
 from puda.scoring.base import ScoringFunction, uniform
 
@@ -15,7 +16,7 @@ class CrossE(ScoringFunction):
     Starts from U(+-6/sqrt(d)), b from 0. Dropout acts on the tanh.
     """
 
-    def __init__(self, graph: KnowledgeGraph, dim: int, dropout: float = 0.5) -> None:
+    def __init__(self, graph: KnowledgeGraph, dim: int, dropout: Share = 0.5) -> None:
         super().__init__(graph, dim, reciprocal=True)
         self.bound, self.dropout = 6 / dim**0.5, dropout
         self.relations = uniform(self.num_directed, dim, bound=self.bound)

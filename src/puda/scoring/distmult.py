@@ -21,7 +21,7 @@ class DistMult(ScoringFunction):
         """Multiply anchor and relation: (Q, d)."""
         return anchor * self.relations.index_select(0, self.directed(relation, side))
 
-    def relate(self, anchor: Tensor, answer: Tensor) -> Tensor:
+    def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
         """Match anchor * answer with all relations: (Q, R or 2R)."""
         return (anchor * answer) @ self.relations.T
 

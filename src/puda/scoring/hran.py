@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, dropout
 
+from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.scoring.base import ScoringFunction
 from puda.scoring.conve import image_shape, num_places, with_bias, xavier
@@ -31,13 +32,13 @@ class HRAN(ScoringFunction):
         self,
         graph: KnowledgeGraph,
         dim: int,
-        layers: int = 1,
-        beta: float = 0.3,
-        filters: int = 32,
-        kernel: int = 3,
-        input_dropout: float = 0.2,
-        feature_dropout: float = 0.2,
-        output_dropout: float = 0.3,
+        layers: Count = 1,
+        beta: Share = 0.3,
+        filters: Count = 32,
+        kernel: Count = 3,
+        input_dropout: Share = 0.2,
+        feature_dropout: Share = 0.2,
+        output_dropout: Share = 0.3,
     ) -> None:
         super().__init__(graph, dim, reciprocal=True)
         self.row_dim = dim + 1

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.scoring.base import TiledScoring, even, halves, uniform
 
@@ -18,7 +19,7 @@ class RotatE(TiledScoring):
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, dim: int, margin: float = 9.0, reciprocal: bool = False
+        self, graph: KnowledgeGraph, dim: int, margin: NonNegative = 9.0, reciprocal: bool = False
     ) -> None:
         super().__init__(graph, even(dim, "rotate"), reciprocal=reciprocal)
         self.margin = margin

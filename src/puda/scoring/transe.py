@@ -1,10 +1,12 @@
 """TransE (Bordes et al. 2013)."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
+from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
-from puda.errors import ConfigError
 from puda.scoring.base import ScoringFunction, uniform
 
 
@@ -20,12 +22,10 @@ class TransE(ScoringFunction):
         self,
         graph: KnowledgeGraph,
         dim: int,
-        norm: int = 1,
-        margin: float = 9.0,
+        norm: Literal[1, 2] = 1,
+        margin: NonNegative = 9.0,
         reciprocal: bool = False,
     ) -> None:
-        if norm not in (1, 2):
-            raise ConfigError(f"transe: norm = {norm}, choose 1 or 2")
         super().__init__(graph, dim, reciprocal=reciprocal)
         self.norm, self.margin = norm, margin
         self.bound = (margin + 2) / dim

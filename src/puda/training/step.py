@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 from torch.optim import Optimizer
 
-from puda.errors import Diverged
+from puda.errors import ConfigError, Diverged
 from puda.generator import Generator
 from puda.sampling import Sampler
 from puda.scoring import ScoringFunction
@@ -41,6 +42,12 @@ class Learner:
     relation_weight: float = 0.0  # of relation prediction
     dropout: float = 0.0  # on question vectors
 
+    @cached_property
+    def normalizes(self) -> bool:
+        """Whether the model normalises over the questions of a batch."""
+        norms = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
+        return any(isinstance(module, norms) for module in self.model.modules())
+
     @torch.no_grad()
     def rows(self) -> Tensor:
         """Return the rows of all entities as they are matched now (E, row)."""
@@ -61,6 +68,8 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     """
     model, entities, adversary = learner.model, learner.entities, learner.adversary
     questions, answers, owner = batch
+    if len(questions) == 1 and learner.normalizes:
+        raise ConfigError("one question cannot be normalised over: raise training.batch_size")
     unlabeled = learner.sampler.draw(batch, learner.score, stream)
     if adversary is not None and adversary.first:
         _generator_step(learner, adversary, batch, None, stream)
@@ -121,7 +130,7 @@ def _around(
         total = total + learner.penalty(question, factors)
     if learner.relation_weight:
         directed = learner.model.directed(relation, side)
-        loss = cross_entropy(learner.model.relate(anchor, answer), directed)
+        loss = cross_entropy(learner.model.relate(anchor, answer, side), directed)
         total = total + learner.relation_weight * loss
     return total
 

@@ -1,6 +1,5 @@
 """The loop around the step: epochs, validation, early stopping, budget, resuming."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from puda.evaluation.ranking import rank
 from puda.generator import Generator
 from puda.objectives import OBJECTIVES, USES_SYNTHETIC
 from puda.regularizers import REGULARIZERS
-from puda.runs import RunFolder, State, Trained
+from puda.runs import STATE, RunFolder, State, Trained
 from puda.sampling import SAMPLERS
 from puda.scoring import ScoringFunction, build_model
 from puda.seeds import ambient, stream
@@ -54,7 +53,7 @@ def resume(path: str | Path, *, listener: Listener = lambda e: None) -> RunFolde
     folder = RunFolder(path)
     config, graph = folder.load_config(), folder.load_graph()
     trainer = Trainer(graph, config, build_learner(graph, config), folder, listener)
-    if (folder.path / "resume").exists() or not (folder.path / "model.safetensors").exists():
+    if folder.resumable:
         trainer.run(resumed=True)
     return folder
 
@@ -149,7 +148,7 @@ class Trainer:
         self.folder, self.listener = folder, listener
         self.epoch = 0  # epochs done
         self.seconds = 0.0  # spent in earlier processes and in this one up to `_since`
-        self.best: dict[str, Any] = {"mrr": -math.inf, "epoch": 0}
+        self.best: dict[str, Any] = {"mrr": None, "epoch": 0}
         self.stale = 0  # validations since the best
         self.batches = Batches(graph, config.training)
 
@@ -157,8 +156,11 @@ class Trainer:
         """Train to the end and keep the best weights."""
         with _threads(self.config.training.threads):
             self._since = time.monotonic()
-            if resumed and (self.folder.path / "resume").exists():
+            if resumed and (self.folder.path / STATE).exists():
                 self._restore()
+            else:
+                self.folder.write_trace([])
+                self._save_state()  # so that an interruption at any moment can be resumed
             self._tell(
                 "start",
                 version=__version__,
@@ -171,14 +173,14 @@ class Trainer:
             reason = self._loop()
             self._tell("stop", reason=reason, epoch=self.epoch, best=self.best)
             if reason != "interrupted":
-                self._finish()
+                self.folder.drop_state()
 
     def _loop(self) -> str:
         try:
-            while (left := self._left()) > 0:
+            while self.epoch == 0 or self._left() > 0:
                 if self._out_of_patience():
                     return "no better MRR"
-                self._epoch(left)
+                self._epoch(max(self._left(), 0.01))  # the first epoch runs on any budget
                 if self.epoch % self.config.training.validate_every == 0 or self._left() <= 0:
                     self._validate()
         except KeyboardInterrupt:
@@ -214,14 +216,8 @@ class Trainer:
         self.learner.model.train()
         with ambient(settings.seed, "dropout", self.epoch):
             for done, batch in enumerate(batches, start=1):
-                try:
+                with self._advice(f"step {done} of epoch {self.epoch + 1}"):
                     risk, scores = train_step(self.learner, batch, draws)
-                except Diverged as error:
-                    raise Diverged(
-                        f"{error} at step {done} of epoch {self.epoch + 1}: lower"
-                        f" optimizer.learning_rate (now {rate:.3g}) or raise objective.weight"
-                        f" (now {self.config.objective.weight:.3g})"
-                    ) from None
                 risks += torch.stack([part.detach() for part in risk])
                 means += torch.stack([_mean(part) for part in scores[:3]])
                 self.listener({"event": "step", "done": done, "of": len(self.batches)})
@@ -246,12 +242,13 @@ class Trainer:
         report = {}
         if len(self.graph.valid):
             known = self.graph.known("train", "valid")
-            report = measure(rank(self._trained().score, self.graph.valid, known))
+            with self._advice(f"the validation after epoch {self.epoch}"):
+                report = measure(rank(self._trained().score, self.graph.valid, known))
+        mrr, best = report["both"]["mrr"] if report else None, self.best["mrr"]
         # Without validation facts the latest weights are the best known.
-        mrr = report["both"]["mrr"] if report else self.best["mrr"]
-        if mrr > self.best["mrr"] or not report:
-            self.best, self.stale = {"mrr": mrr, "epoch": self.epoch}, 0
+        if mrr is None or best is None or mrr > best:
             self._keep()
+            self.best, self.stale = {"mrr": mrr, "epoch": self.epoch}, 0
         else:
             self.stale += 1
         sides = {side: figures["mrr"] for side, figures in report.items()}
@@ -259,13 +256,25 @@ class Trainer:
         self._save_state()
 
     def _keep(self) -> None:
+        """Make the weights as they are the run's result."""
+        probe = self._trained().score(self.batches.questions[:16])
+        for tensor in (probe, self.learner.entities.weight, *self.learner.model.parameters()):
+            if not torch.isfinite(tensor).all():
+                with self._advice(f"epoch {self.epoch}"):
+                    raise Diverged("a weight or a score is not finite")
         self.folder.save_model(self.learner.model, self.learner.entities.weight)
 
-    def _finish(self) -> None:
-        """Remove what only resuming needs."""
-        state = self.folder.path / "resume" / "state.safetensors"
-        state.unlink(missing_ok=True)
-        state.parent.rmdir()
+    @contextmanager
+    def _advice(self, place: str) -> Iterator[None]:
+        """Say where training diverged and what to do about it."""
+        try:
+            yield
+        except Diverged as error:
+            raise Diverged(
+                f"{error} at {place}: lower optimizer.learning_rate"
+                f" (now {self.config.optimizer.learning_rate:.3g}) or raise objective.weight"
+                f" (now {self.config.objective.weight:.3g})"
+            ) from None
 
     def _tell(self, event: str, **values: Any) -> None:
         entry = {"event": event, "seconds": round(self._elapsed(), 3), **values}
