@@ -148,9 +148,24 @@ def test_a_later_setting_wins_and_the_first_config_stays_as_it_is():
 
 def test_settings_keep_the_options_that_a_file_gave():
     config = Config.of({"objective": {"options": {"prior": 0.01}}})
-    changed = config.with_settings(["objective.options.ordering=listwise"])
-    assert changed.objective.options == {"prior": 0.01, "ordering": "listwise"}
-    assert config.objective.options == {"prior": 0.01}
+    changed = config.with_settings(["objective.options.ordering=pairwise"])
+    assert changed.objective.options == {"prior": 0.01, "ordering": "pairwise"}
+    assert config.objective.options == {"prior": 0.01, "ordering": "listwise"}
+
+
+def test_a_name_takes_its_own_defaults_and_not_the_options_of_the_name_before():
+    config = Config.of({"scoring": {"name": "complex", "options": {"reciprocal": False}}})
+    assert config.with_settings(["scoring.name=distmult"]).scoring.options == {}
+
+
+def test_the_order_of_a_name_and_its_options_does_not_matter():
+    settings = ["scoring.options.reciprocal=false", "scoring.name=complex"]
+    assert Config().with_settings(settings) == Config().with_settings(settings[::-1])
+
+
+def test_a_setting_means_the_same_in_a_file_and_by_set():
+    in_file = Config.of({"objective": {"options": {"prior": 0.1}}})
+    assert Config().with_settings(["objective.options.prior=0.1"]) == in_file
 
 
 @given(st.integers(1, 10**9), st.floats(1e-9, 1e9))

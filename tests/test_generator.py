@@ -57,6 +57,22 @@ def test_the_rows_are_eq_12_of_normal_noise_of_the_stated_standard_deviation():
     assert torch.allclose(rows, expected, atol=1e-6)
 
 
+def test_the_authors_generator_has_smaller_noise_and_a_leaky_relu():
+    # d = 2, noise and hidden size 1. W1 = 1, b1 = 0, W2 = (1, -1)^T, b2 = 0, z = -2: the hidden
+    # value is 0.01 * -2 = -0.02, so G = (tanh -0.02, tanh 0.02). For z = 3 it is 3.
+    generator = Generator(2, noise_dim=1, activation="leaky", dropout=0.0)
+    first, second = (m for m in generator.modules() if isinstance(m, torch.nn.Linear))
+    with torch.no_grad():
+        first.weight.fill_(1.0)
+        second.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        for layer in (first, second):
+            layer.bias.zero_()
+    rows = generator.layers(torch.tensor([[-2.0], [3.0]]))
+    by_hand = [[math.tanh(-0.02), math.tanh(0.02)], [math.tanh(3), math.tanh(-3)]]
+    assert torch.allclose(rows, torch.tensor(by_hand), atol=1e-6)
+    assert generator(5, stream(0, "noise")).shape == (5, 2)
+
+
 def test_the_noise_comes_from_the_stream_alone():
     torch.manual_seed(0)
     generator = Generator(16, dropout=0.0)

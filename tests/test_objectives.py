@@ -156,13 +156,7 @@ def gradients(total: Tensor, scores: Scores) -> list[Tensor]:
     return [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, found, strict=True)]
 
 
-def every_objective_but(*broken: str, reason: str) -> pytest.MarkDecorator:
-    """Parametrise over the objectives, some of which are known not to pass."""
-    marks = pytest.mark.xfail(strict=True, reason=reason)
-    names = [pytest.param(n, marks=marks if n in broken else ()) for n in OBJECTIVES]
-    return pytest.mark.parametrize("name", names)
-
-
+every_objective = pytest.mark.parametrize("name", OBJECTIVES)
 every_case = pytest.mark.parametrize(
     ("name", "ordering"),
     [(n, o) for n in OBJECTIVES for o in (ORDERINGS if takes(n, "ordering") else ["its own"])],
@@ -484,7 +478,7 @@ def test_a_listwise_risk_refuses_weights(name):
         OBJECTIVES[name](table(weight=doubles(WEIGHT)), **options)
 
 
-@every_objective_but("bce", reason="bce leaves the weights of a self-adversarial sampler unused")
+@every_objective
 def test_no_objective_passes_over_weights_in_silence(name):
     equal = doubles([[1 / 3] * 3, [1 / 3] * 3])
     try:
@@ -619,7 +613,7 @@ def without_unlabeled(name: str) -> float:
     return PRIOR * R_POSITIVE + (R_SYNTHETIC["pairwise"] if name == "da" else 0.0)
 
 
-@every_objective_but("bce", reason="bce reads a first column: IndexError at N = 0")
+@every_objective
 def test_without_unlabeled_entities_a_risk_is_defined(name):
     nothing = torch.empty(2, 0, dtype=torch.float64)
     risk = OBJECTIVES[name](table(unlabeled=nothing), **options_of(name, "pairwise"))
@@ -636,7 +630,7 @@ def test_without_synthetic_entities_a_risk_is_defined(name, ordering):
     assert gradients(risk.total, scores)[0].any()
 
 
-@every_objective_but("bce", "margin", reason="margin: no graph to go back along; bce: see above")
+@every_objective
 def test_without_unlabeled_and_synthetic_entities_a_step_can_still_go_back(name):
     nothing = torch.empty(2, 0, dtype=torch.float64)
     scores = leaves(table(unlabeled=nothing, synthetic=nothing))

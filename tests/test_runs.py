@@ -245,6 +245,13 @@ def test_an_existing_run_is_not_overwritten(copy):
     assert {name: (copy / name).read_bytes() for name in files(copy)} == before
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_trace_on_a_full_disk_is_told(tmp_path):
+    (tmp_path / "trace.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RunError, match=r"cannot write .*trace\.jsonl: No space left on device"):
+        RunFolder(tmp_path).append_trace({"event": "epoch"})
+
+
 def test_a_folder_below_a_regular_file_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file"):

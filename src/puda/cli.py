@@ -37,7 +37,10 @@ Columns = Annotated[
 def main() -> None:
     """Run a command; an error that the user can mend is one line and exit code 2."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except PudaError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -46,6 +49,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, e.g. `puda predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
 
 
 @app.callback()
@@ -146,8 +152,8 @@ def _show_outcome(run: Any, as_json: bool) -> None:
     from puda import display
 
     if as_json:
-        _print_json({"run": str(run.path), "finished": bool(run.metrics), **run.metrics})
-    elif not run.metrics:
+        _print_json({"run": str(run.path), "finished": not run.folder.resumable, **run.metrics})
+    elif run.folder.resumable:
         display.show_text(f"Stopped. The best so far is in {run.path}; puda resume goes on.")
     else:
         display.show_metrics(run.metrics)

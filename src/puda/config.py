@@ -36,9 +36,11 @@ class Chosen(Section):
     @classmethod
     def _own_defaults(cls, values: Any) -> Any:
         """Give an entry that is named the entry's own defaults, not the default entry's options."""
-        if isinstance(values, dict) and "name" in values:
-            return {"options": {}, **values}
-        return values
+        if not isinstance(values, dict):
+            return values
+        own = {} if "name" in values else cls.model_fields["options"].default
+        given = values.get("options", {})
+        return {**values, "options": {**own, **given} if isinstance(given, dict) else given}
 
 
 class DataConfig(Section):
@@ -136,7 +138,7 @@ class Config(Section):
     def with_settings(self, settings: Iterable[str]) -> "Config":
         """Return a copy with settings such as "training.epochs=20" applied."""
         values = self.model_dump()
-        for setting in settings:
+        for setting in sorted(settings, key=lambda s: not s.partition("=")[0].endswith(".name")):
             path, equals, text = setting.partition("=")
             *sections, key = path.strip().split(".")
             if not equals or not sections:
@@ -146,8 +148,8 @@ class Config(Section):
                 place = place.setdefault(section, {})
                 if not isinstance(place, dict):
                     raise ConfigError(f"--set {setting!r}: {section!r} is no section")
-            if key == "name":
-                place.pop("options", None)  # they belong to the entry that was named before
+            if key == "name" and "options" in place:
+                place["options"] = {}  # the others belong to the entry that was named before
             place[key] = _parse(text.strip())
         return Config.of(values, source="--set")
 
@@ -181,7 +183,7 @@ def accepted(
     factory: Callable[..., object], options: Options, *, given: Sequence[str], what: str
 ) -> dict[str, Any]:
     """Check the options of a registry entry against its signature; `given` is not the user's."""
-    parameters = inspect.signature(factory).parameters
+    parameters = inspect.signature(factory, eval_str=True).parameters
     allowed = {name: p.annotation for name, p in parameters.items() if name not in given}
     checked: dict[str, Any] = {}
     for name, value in options.items():

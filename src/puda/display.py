@@ -20,7 +20,9 @@ from puda.evaluation.metrics import Metrics
 from puda.training.trainer import Listener
 from puda.types import Prediction
 
-out, err = Console(), Console(stderr=True)
+# Labels are the user's: ":cat:" is a label, not a cat.
+out = Console(emoji=False, highlight=False)
+err = Console(emoji=False, highlight=False, stderr=True)
 
 FIGURES = {
     "MRR": "mrr",

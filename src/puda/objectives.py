@@ -43,7 +43,7 @@ class _Others:
     def mean(self, values: Tensor) -> Tensor:
         """Average (F, N) over what counts, by weight, then over positives."""
         if not values.numel():
-            return values.new_zeros(())
+            return (0 * self.positive).sum()  # zero, and still a function of the scores
         if self.weight is not None:  # zero where an entity does not count
             return (values * self.weight).sum(1).mean()
         if self.counted is None:
@@ -187,23 +187,20 @@ def bce(scores: Scores, *, smoothing: Share = 0.1) -> Risk:
     The mean of softplus(s) - y s over the C candidates of each question, answers included. With
     `training.grouped` and a pool of all entities this is KvsAll.
     """
+    if scores.weight is not None:
+        raise ConfigError("bce counts every entity alike: use the sampler 'uniform'")
     positive, inverted = _positive_risks(scores)
-    counted = scores.counted
-    number = (
-        torch.full_like(scores.unlabeled[:, 0], scores.unlabeled.shape[1])
-        if (counted is None)
-        else counted.sum(1)
+    values = scores.unlabeled  # (Q, N)
+    counted = (
+        torch.ones_like(values, dtype=torch.bool) if scores.counted is None else scores.counted
     )
-    owner = torch.arange(len(number)) if scores.owner is None else scores.owner
-    answers = torch.bincount(owner, minlength=len(number))
-    size = number + answers  # (Q,) candidates C
-    values = softplus(scores.unlabeled) - scores.unlabeled / size.unsqueeze(1)
-    if counted is not None:
-        values = values.masked_fill(~counted, 0)
+    owner = torch.arange(len(values)) if scores.owner is None else scores.owner
+    size = counted.sum(1) + torch.bincount(owner, minlength=len(values))  # (Q,) candidates C
+    others = (softplus(values) - values / size.unsqueeze(1)).masked_fill(~counted, 0).sum(1) / size
     label = (1 - smoothing) + 1 / size[owner]
     true = (softplus(scores.positive) - label * scores.positive) / size[owner]
-    total = (values.sum(1) / size).mean() + true.sum() / len(size)
-    return Risk(total, positive, inverted, (values.sum(1) / size).mean(), torch.zeros_like(total))
+    total = others.mean() + true.sum() / len(size)
+    return Risk(total, positive, inverted, others.mean(), torch.zeros_like(total))
 
 
 OBJECTIVES: dict[str, Objective] = {

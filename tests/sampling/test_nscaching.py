@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from puda.config import Config
 from puda.data.graph import KnowledgeGraph
 from puda.sampling.nscaching import NSCachingSampler
 from puda.seeds import stream
+from puda.training.trainer import train
 from puda.types import Batch, Questions
 from toy import checkerboard
 
@@ -169,3 +171,13 @@ def test_an_indifferent_model_keeps_the_caches_moving():
     for place, entities in enumerate(seen):
         known = set(sampler.known.of(*key(sampler, place)).tolist())
         assert entities == set(range(GRAPH.num_entities)) - known
+
+
+@pytest.mark.xfail(
+    strict=True, raises=ValueError, reason="one distinct question is normalised over in _renew"
+)
+def test_a_batch_of_one_question_many_times_can_be_scored_by_a_model_that_normalises(tmp_path):
+    graph = KnowledgeGraph.from_facts([("hub", "to", f"leaf {i:02d}") for i in range(12)])
+    settings = ["scoring.name=conve", "scoring.dim=32", "sampler.name=nscaching"]
+    settings += ["objective.name=puda", "training.batch_size=2", "training.epochs=1"]
+    train(graph, Config().with_settings(settings), tmp_path / "run")

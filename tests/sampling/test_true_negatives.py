@@ -138,7 +138,6 @@ def test_a_file_of_negatives_that_is_empty_is_no_trouble():
     assert not any(counted[5:].any() for _, counted in drawn.values())
 
 
-@pytest.mark.xfail(strict=True, reason="a fact that is both true and untrue counts as untrue")
 def test_a_known_answer_that_is_annotated_as_untrue_does_not_count():
     within = graph(train=[*UNTRUE, TRAIN[0]])
     ids, counted = draw(TrueNegativesSampler(within, NUMBER), within)["aspirin treats"]

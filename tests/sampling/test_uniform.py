@@ -18,7 +18,7 @@ from puda.sampling import SAMPLERS
 from puda.sampling.base import Sampler
 from puda.sampling.uniform import SelfAdversarialSampler, UniformSampler
 from puda.seeds import stream
-from puda.training.trainer import build_learner
+from puda.training.trainer import build_learner, train
 from puda.types import Batch, Questions, Scores
 from toy import checkerboard, family_tree
 
@@ -272,3 +272,14 @@ def test_a_hotter_sampler_looks_harder_at_the_hardest():
         for t in (0.1, 1.0, 10.0)
     ]
     assert 1 / 3 < shares[0] < shares[1] < shares[2] < 1
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="found in the first step")
+@pytest.mark.parametrize("objective", ["softmax", "puda"])
+def test_weights_under_a_listwise_risk_are_refused_before_the_folder_is_made(objective, tmp_path):
+    settings = ["sampler.name=self-adversarial", f"objective.name={objective}"]
+    if objective == "puda":
+        settings.append("objective.options.ordering=listwise")
+    with pytest.raises(ConfigError, match="listwise"):
+        train(GRAPH, Config().with_settings(settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

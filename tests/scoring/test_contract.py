@@ -9,8 +9,9 @@ from typing import Annotated
 
 import pytest
 import torch
-from pydantic import Field, PydanticUserError
+from pydantic import Field
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from puda.config import Config, Options, ScoringConfig
 from puda.data.graph import KnowledgeGraph
@@ -129,7 +130,7 @@ def randomise(model: nn.Module) -> None:
 
 
 def draw(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 0.5
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.5
 
 
 def table(model: ScoringFunction) -> Tensor:
@@ -331,22 +332,28 @@ def test_gradients_are_finite_where_all_weights_and_rows_are_zero(case):
 
 
 @every_model
-def test_the_gradient_of_a_score_is_its_slope(case):
+def test_gradients_are_the_slopes_of_scores(case):
+    # Along random directions of the entity table and of each parameter by itself.
     model = build(case).double()
-    start = table(model).double()
+    rows = table(model).double().requires_grad_()
     questions, answers = ask(3)
 
-    def total(rows: Tensor) -> Tensor:
+    def total() -> Tensor:
         context = model.contextualize(rows)
         return model.match(model.ask(questions, context), context[answers]).sum()
 
-    rows = start.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(total(rows), rows)
-    direction = draw(*rows.shape, seed=9).double()
-    with torch.no_grad():
-        step = 1e-6 * direction
-        measured = (total(start + step) - total(start - step)) / 2e-6
-    assert measured.item() == pytest.approx((slope * direction).sum().item(), rel=1e-4, abs=1e-6)
+    leaves = {"entities": rows, **dict(model.named_parameters())}
+    slopes = torch.autograd.grad(total(), list(leaves.values()))
+    for (name, leaf), slope in zip(leaves.items(), slopes, strict=True):
+        direction = draw(*leaf.shape, seed=9).double()
+        with torch.no_grad():
+            leaf += 1e-6 * direction
+            above = total()
+            leaf -= 2e-6 * direction
+            below = total()
+            leaf += 1e-6 * direction
+        measured = (above - below).item() / 2e-6
+        assert measured == pytest.approx((slope * direction).sum().item(), rel=1e-4, abs=1e-6), name
 
 
 # --- tiles
@@ -386,6 +393,35 @@ def test_scores_and_gradients_do_not_depend_on_the_tile(case, tile, own, monkeyp
     with torch.no_grad():
         again = model.match(model.ask(questions, rows), rows)
     torch.testing.assert_close(again, whole, rtol=1e-12, atol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that any operation made."""
+
+    floats = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.floats = max(self.floats, made.numel())
+        return made
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+@pytest.mark.parametrize("case", TILED)
+@torch.no_grad()
+def test_no_intermediate_value_is_larger_than_a_tile(case, own, monkeypatch):
+    model = build(case)
+    rows = draw(100, model.row_dim)
+    question = model.ask(ask(40)[0], rows)
+    candidates = rows.expand(40, -1, -1) if own else rows
+    with Largest() as whole:
+        model.compare(question.unsqueeze(1), candidates if own else candidates.unsqueeze(0))
+    tile = whole.floats // 3
+    monkeypatch.setattr(type(model), "tile", tile)
+    with Largest() as tiled:
+        model.match(question, candidates)
+    assert tiled.floats <= tile
 
 
 @pytest.mark.parametrize("case", TILED)
@@ -605,11 +641,6 @@ def test_an_option_of_the_wrong_kind_or_range_is_refused(name, options):
         build_model(Case(name, options).config.scoring, GRAPH)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=PydanticUserError,
-    reason="config.accepted does not look annotations that are strings up in their own module",
-)
 def test_options_of_a_model_of_ones_own_are_checked_even_if_its_annotations_are_words(monkeypatch):
     # `from __future__ import annotations` makes all of a module's annotations strings.
     class Own(DistMult):

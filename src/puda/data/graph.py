@@ -98,6 +98,11 @@ class KnowledgeGraph:
         """Number of relations."""
         return len(self.relations)
 
+    def shares_labels(self, other: "KnowledgeGraph") -> bool:
+        """Whether ids mean the same in another graph."""
+        mine, theirs = (self.entities, self.relations), (other.entities, other.relations)
+        return all(a.labels == b.labels for a, b in zip(mine, theirs, strict=True))
+
     def facts(self, split: str) -> Facts:
         """Return the facts of one split by its name."""
         if split not in SPLITS:

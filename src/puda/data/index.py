@@ -49,6 +49,10 @@ class KnownAnswers:
         count = (self.offsets[place + 1] - self.offsets[place]) * (self.keys[place] == keys)
         return self.offsets[place], count
 
+    def count(self, keys: Ids) -> Ids:
+        """Return how many known answers each question has (Q,)."""
+        return self._rows(keys)[1]
+
     def of(self, anchor: int, relation: int, side: int) -> Ids:
         """Return the known answers of one question, sorted."""
         start, count = self._rows(self.key(np.array([anchor]), np.array([relation]), side))

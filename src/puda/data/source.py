@@ -50,7 +50,7 @@ def load(
         if not path.exists():
             raise DataError(f"no file, folder or data set {str(source)!r}{_nearest(str(source))}")
     facts, report = read_facts(source, columns=columns)
-    name = Path(report.source).name.partition(".")[0]
+    name = Path(report.source).name.lstrip(".").partition(".")[0] or "graph"
     return Loaded(_divide(facts, valid=valid, test=test, seed=seed, name=name), (report,))
 
 

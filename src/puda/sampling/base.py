@@ -68,6 +68,11 @@ class Sampler:
         draws = torch.rand(len(keys), number, generator=stream, dtype=torch.float64)
         return torch.from_numpy(self.known.complement(keys, draws.numpy()))
 
+    def open(self, keys: Ids, number: int) -> Tensor | None:
+        """Return (Q, N) False for questions that all entities answer; None where there is none."""
+        left = self.known.count(keys) < self.num_entities
+        return None if left.all() else torch.from_numpy(np.repeat(left[:, None], number, axis=1))
+
     def mark(self, keys: Ids, ids: Tensor) -> Tensor:
         """Return (Q, N) False where an entity of ids (Q, N) is a known answer of its question."""
         row, entity = self.known.exclude(keys)

@@ -37,8 +37,10 @@ class KBGANSampler(Sampler):
         self.candidates = candidates
         if run:
             picker = RunFolder(run).load()
-            if picker.graph.entities.labels != graph.entities.labels:
-                raise ConfigError(f"sampler.options.run = {run!r} was trained on other entities")
+            if not graph.shares_labels(picker.graph):
+                raise ConfigError(
+                    f"sampler.options.run = {run!r} was trained on other entities or relations"
+                )
             self.model, rows = picker.model, picker.entities
         else:
             with ambient(0, "kbgan"):
@@ -55,7 +57,8 @@ class KBGANSampler(Sampler):
     def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
         """Pick (Q, N) of the candidates."""
         questions = batch.questions
-        pool = self.outside(self.keys(questions), self.candidates, stream)  # (Q, C)
+        keys = self.keys(questions)
+        pool = self.outside(keys, self.candidates, stream)  # (Q, C)
         asked = torch.cat([questions.anchor, pool.flatten()])
         ids, place = torch.unique(asked, return_inverse=True)
         rows = self.entities.pull(ids)
@@ -63,11 +66,12 @@ class KBGANSampler(Sampler):
         offered = rows.index_select(0, place[len(questions) :]).view(*pool.shape, -1)
         question = self.model.encode(anchor, questions.relation, questions.side)
         chances = self.model.match(question, offered).log_softmax(1)  # (Q, C)
-        picked = torch.multinomial(
-            chances.detach().exp(), self.num_unlabeled, replacement=True, generator=stream
-        )
+        picked = torch.empty(len(keys), 0, dtype=torch.long)
+        if self.num_unlabeled:
+            weights = chances.detach().exp()
+            picked = torch.multinomial(weights, self.num_unlabeled, True, generator=stream)
         self._pulled, self._chances = (ids, rows), chances.gather(1, picked)
-        return Unlabeled(pool.gather(1, picked))
+        return Unlabeled(pool.gather(1, picked), self.open(keys, self.num_unlabeled))
 
     def observe(self, unlabeled: Tensor) -> None:
         """Take the model's scores as rewards and step the picking model."""

@@ -36,7 +36,7 @@ class NSCachingSampler(Sampler):
         ids = self.cache[place].gather(1, slots)
         first = torch.from_numpy(np.unique(place.numpy(), return_index=True)[1])
         self._renew(batch, score, place[first], first, stream)
-        return Unlabeled(ids)
+        return Unlabeled(ids, self.open(keys, self.num_unlabeled))
 
     def _renew(
         self, batch: Batch, score: Score, place: Tensor, rows: Tensor, stream: torch.Generator

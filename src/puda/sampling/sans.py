@@ -52,7 +52,7 @@ class SANSSampler(Sampler):
         lost = (~counted.any(1)).nonzero().squeeze(1)
         if len(lost):
             ids[lost] = self.outside(keys[lost.numpy()], self.num_unlabeled, stream)
-            counted[lost] = True
+            counted[lost] = self.mark(keys[lost.numpy()], ids[lost])
         return Unlabeled(ids, counted)
 
 
@@ -70,8 +70,10 @@ def _reach(members: Ids, offsets: Ids, *, hops: int) -> tuple[Ids, Ids]:
     By powers of the sparse adjacency on blocks of columns, so that memory stays bounded.
     """
     size = len(offsets) - 1
-    adjacency = torch.sparse_csr_tensor(
-        torch.from_numpy(offsets), torch.from_numpy(members), torch.ones(len(members)), (size, size)
+    rows = np.repeat(np.arange(size), np.diff(offsets))
+    places = torch.from_numpy(np.stack([rows, members]))
+    adjacency = torch.sparse_coo_tensor(
+        places, torch.ones(len(members)), (size, size), is_coalesced=True, check_invariants=False
     )
     pools: list[Tensor] = []
     for start in range(0, size, BLOCK):

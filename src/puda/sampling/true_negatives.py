@@ -1,6 +1,5 @@
 """True negatives: facts that are annotated as untrue join the unlabeled ones (PN+, PUDA+)."""
 
-import numpy as np
 import torch
 
 from puda.config import NonNegative
@@ -46,5 +45,6 @@ class TrueNegativesSampler(Sampler):
         draws = torch.rand(unlabeled.shape, generator=stream, dtype=torch.float64).numpy()
         untrue, found = self.untrue.sample(keys, draws)
         ids = torch.cat([unlabeled, torch.from_numpy(untrue)], dim=1)
-        has_some = torch.from_numpy(np.repeat(found[:, None], self.num_unlabeled, axis=1))
-        return Unlabeled(ids, torch.cat([torch.ones_like(has_some), has_some], dim=1))
+        counted = self.mark(keys, ids)  # what is known as true is not untrue, whatever else says so
+        counted[:, self.num_unlabeled :] &= torch.from_numpy(found).unsqueeze(1)
+        return Unlabeled(ids, counted)

@@ -36,7 +36,8 @@ class UniformSampler(Sampler):
         """Draw a pool (P,) with what counts (Q, P), or (Q, N) that all count."""
         keys = self.keys(batch.questions)
         if self.pool == "own":
-            return Unlabeled(self.outside(keys, self.num_unlabeled, stream))
+            number = self.num_unlabeled
+            return Unlabeled(self.outside(keys, number, stream), self.open(keys, number))
         size = min(self.num_unlabeled, self.num_entities)
         if 4 * size >= self.num_entities:
             ids = torch.randperm(self.num_entities, generator=stream)[:size]

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
 from puda.data.graph import KnowledgeGraph
@@ -47,6 +48,14 @@ class ScoringFunction(nn.Module):
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Turn anchors (Q, row), relation ids (Q,), sides (Q,) into question vectors (Q, ...)."""
         raise NotImplementedError
+
+    def drop(self, question: Tensor, rate: float) -> Tensor:
+        """Drop numbers of question vectors in training (`scoring.dropout`).
+
+        Only of the vector: what stands behind it, as the one that meets a bias, stays.
+        """
+        vector, rest = question[..., : self.dim], question[..., self.dim :]
+        return torch.cat([dropout(vector, rate, self.training), rest], dim=-1)
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Score candidates: rows (P, row) shared by all -> (Q, P), or own (Q, N, row) -> (Q, N)."""

@@ -1,10 +1,13 @@
 """Any interaction module of PyKEEN as a scoring function (extra `pykeen`)."""
 
+import inspect
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
@@ -21,7 +24,11 @@ class PyKEEN(TiledScoring):
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, dim: int, interaction: str = "distmult", relation_dim: int = 0
+        self,
+        graph: KnowledgeGraph,
+        dim: int,
+        interaction: str = "distmult",
+        relation_dim: Annotated[int, Field(ge=0)] = 0,
     ) -> None:
         try:
             from pykeen.nn.modules import interaction_resolver
@@ -32,11 +39,16 @@ class PyKEEN(TiledScoring):
             kind = interaction_resolver.lookup(interaction)
         except (KeyError, ValueError) as error:
             raise ConfigError(f"PyKEEN has no interaction {interaction!r}") from error
-        sizes = {"": 1, "e": relation_dim or dim}
+        # "k" is the 4 numbers of a quaternion, elsewhere another size of one's choice.
+        sizes = {
+            "": 1,
+            "e": relation_dim or dim,
+            "k": 4 if kind.__name__.startswith("Quat") else dim,
+        }
         try:
-            self.interaction: Any = interaction_resolver.make(interaction)
-        except TypeError:  # it has to be told its size
-            self.interaction = interaction_resolver.make(interaction, {"embedding_dim": dim})
+            self.interaction: Any = kind(**_arguments(kind, dim, relation_dim or dim))
+        except (TypeError, ValueError, AssertionError) as error:
+            raise ConfigError(f"PyKEEN's {interaction!r} cannot be made: {error}") from error
         self.complex = 2 if kind.is_complex else 1  # floats per number
         self.entity_shapes = [_shape(s, dim, sizes) for s in self.interaction.entity_shape]
         self.relation_shapes = [_shape(s, dim, sizes) for s in self.interaction.relation_shape]
@@ -56,6 +68,10 @@ class PyKEEN(TiledScoring):
         """Carry anchor, relation and side along: the interaction takes them all at once."""
         vectors = self.relations.index_select(0, relation)
         return torch.cat([anchor, vectors, side.unsqueeze(1).to(anchor.dtype)], dim=1)
+
+    def drop(self, question: Tensor, rate: float) -> Tensor:
+        """Drop numbers of anchor and relation, not the side."""
+        return torch.cat([dropout(question[:, :-1], rate, self.training), question[:, -1:]], dim=1)
 
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Put anchor and candidate where the side says, and let the interaction score them."""
@@ -78,6 +94,16 @@ class PyKEEN(TiledScoring):
         if self.complex == 2:
             parts = tuple(torch.complex(*part.chunk(2, dim=-1)) for part in parts)
         return [part.view(*part.shape[:-1], *s) for part, s in zip(parts, shapes, strict=True)]
+
+
+def _arguments(kind: type, dim: int, relation_dim: int) -> dict[str, int]:
+    """Tell an interaction its sizes where it asks for them, and a norm where it has no default."""
+    wanted = inspect.signature(kind).parameters
+    sizes = dict.fromkeys(("embedding_dim", "input_dim", "head_dim", "tail_dim"), dim)
+    given = {k: v for k, v in {**sizes, "relation_dim": relation_dim}.items() if k in wanted}
+    if "p" in wanted and wanted["p"].default is inspect.Parameter.empty:
+        given["p"] = 2
+    return given
 
 
 def _shape(symbols: str, dim: int, sizes: dict[str, int]) -> tuple[int, ...]:

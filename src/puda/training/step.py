@@ -6,7 +6,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from puda.errors import ConfigError, Diverged
@@ -89,11 +89,12 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         rows.index_select(0, part) for part in place.split([len(part) for part in asked])
     )
     question = model.encode(anchor, questions.relation, questions.side)
-    question = dropout(question, learner.dropout, model.training)
+    if learner.dropout:
+        question = model.drop(question, learner.dropout)
     own = question if owner is None else question.index_select(0, owner)
     scores = Scores(
         positive=model.match(own, answer.unsqueeze(1)).squeeze(1),  # (F,)
-        unlabeled=model.match(question, pool.view(*unlabeled.ids.shape, -1)),  # (Q, N)
+        unlabeled=model.match(question, pool.view(*unlabeled.ids.shape, model.row_dim)),  # (Q, N)
         synthetic=model.match(question, synthetic),  # (Q, M)
         counted=unlabeled.counted,
         owner=owner,

@@ -1,5 +1,6 @@
 """The loop around the step: epochs, validation, early stopping, budget, resuming."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -60,8 +61,8 @@ def resume(path: str | Path, *, listener: Listener = lambda e: None) -> RunFolde
 
 def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     """Make all that a step moves, from the seed alone."""
-    seed = config.training.seed
-    with ambient(seed, "model"):
+    _check_memory(graph, config)
+    with ambient(config.training.seed, "model"):
         model = build_model(config.scoring, graph)
         rows = model.initial_entities()
     if config.scoring.start is not None:
@@ -88,6 +89,20 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     )
 
 
+def _check_memory(graph: KnowledgeGraph, config: Config) -> None:
+    """Refuse what cannot fit, before the system does it less politely."""
+    if not hasattr(os, "sysconf"):  # there is no such call on Windows
+        return
+    copies = {"adagrad": 2, "adam": 3}[config.optimizer.name]  # the table and its state
+    needed = 4 * copies * graph.num_entities * config.scoring.dim
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ConfigError(
+            f"scoring.dim = {config.scoring.dim} needs {needed / 1e9:,.0f} GB for"
+            f" {graph.num_entities:,} entities, this machine has {there / 1e9:,.0f} GB"
+        )
+
+
 def _adversary(config: Config, row_dim: int) -> Adversary | None:
     settings = config.generator
     if not settings.num_synthetic or config.objective.name not in USES_SYNTHETIC:
@@ -107,8 +122,8 @@ def _adversary(config: Config, row_dim: int) -> Adversary | None:
 def _start_from(path: str, graph: KnowledgeGraph, model: ScoringFunction, rows: Tensor) -> None:
     """Copy entities, and the weights of the same name and shape, from another run."""
     other = RunFolder(path).load()
-    if other.graph.entities.labels != graph.entities.labels:
-        raise ConfigError(f"scoring.start = {path!r} was trained on other entities")
+    if not graph.shares_labels(other.graph):
+        raise ConfigError(f"scoring.start = {path!r} was trained on other entities or relations")
     if other.entities.shape[1] > rows.shape[1]:
         raise ConfigError(
             f"scoring.start = {path!r} has {other.entities.shape[1]} floats an entity,"
@@ -297,6 +312,7 @@ class Trainer:
             tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
             for number, slots in optimizer.state_dict()["state"].items():
                 tensors |= {f"{name} optimizer/{number}/{k}": v for k, v in slots.items()}
+        tensors |= {f"sampler/{k}": v for k, v in self.learner.sampler.state().items()}
         values = {
             "epoch": self.epoch,
             "best": self.best,
