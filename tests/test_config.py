@@ -316,9 +316,19 @@ def test_an_entry_without_options_says_so():
     assert str(error.value) == "plain has no option 'x' (it has none)"
 
 
-def test_an_option_of_the_wrong_type_is_refused():
-    with pytest.raises(ConfigError, match="prior"):
-        accepted(make, {"prior": "high"}, given=("graph", "dim"), what="make")
+@pytest.mark.parametrize(
+    "options",
+    [{"prior": "high"}, {"prior": "0.5"}, {"reciprocal": "no"}, {"reciprocal": 1}],
+    ids=["word", "number in quotes", "word for a truth value", "number for a truth value"],
+)
+def test_an_option_of_the_wrong_type_is_refused(options):
+    (name, value) = next(iter(options.items()))
+    with pytest.raises(ConfigError, match=f"make: option {name} = {value!r}"):
+        accepted(make, options, given=("graph", "dim"), what="make")
+
+
+def test_a_whole_number_will_do_where_a_float_is_wanted():
+    assert accepted(make, {"prior": 1}, given=("graph", "dim"), what="make") == {"prior": 1.0}
 
 
 @given(st.text(max_size=8), st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=5))

@@ -212,7 +212,7 @@ def test_weights_are_the_parts_in_the_mean_over_the_unlabeled_alone(name, orderi
     ("name", "prior", "ordering"),
     [
         ("pn", 0.5, "pointwise"),
-        ("pu-c", 1e-5, "pointwise"),
+        ("pu-c", 0.1, "pointwise"),
         ("pu-r", 1e-5, "pairwise"),
         ("da", 0.5, "pointwise"),
         ("puda", 1e-5, "pairwise"),

@@ -111,11 +111,14 @@ def pn(scores: Scores, *, prior: Prior = 0.5, ordering: Ordering = "pointwise") 
 def pu_c(
     scores: Scores,
     *,
-    prior: Prior = 1e-5,
+    prior: Prior = 0.1,
     ordering: Ordering = "pointwise",
     correction: Correction = "clamp",
 ) -> Risk:
-    """pi R_p+ + max(0, R_u- - pi R_p-) (Eq. 5), R_u- classifying each entity (Eq. 9)."""
+    """pi R_p+ + max(0, R_u- - pi R_p-) (Eq. 5), R_u- classifying each entity (Eq. 9).
+
+    The prior alone holds positives up: at the 1e-5 of the other risks nothing is learned.
+    """
     positive, inverted = _positive_risks(scores)
     unlabeled = _order(ordering)(_Others(scores, scores.unlabeled, unlabeled=True))
     total = _bounded(prior * positive, unlabeled - prior * inverted, correction)

@@ -1,5 +1,6 @@
 """The entity table and its row-wise optimisers: a step costs what it touches, not what exists."""
 
+import math
 from typing import Protocol
 
 import torch
@@ -56,7 +57,9 @@ class RowAdam:
         square.addcmul_(gradient, gradient, value=0.001)
         for name, rows in (("steps", steps), ("mean", mean), ("square", square)):
             self.state[name].index_copy_(0, ids, rows)
-        step = (mean / (1 - 0.9**steps)) / (square / (1 - 0.999**steps)).sqrt_().add_(1e-8)
+        # 1 - b^n by expm1: in single precision the plain form loses half its digits.
+        first, second = (-torch.expm1(steps * math.log(decay)) for decay in (0.9, 0.999))
+        step = (mean / first) / (square / second).sqrt_().add_(1e-8)
         weight.index_add_(0, ids, step, alpha=-self.learning_rate)
 
 

@@ -217,15 +217,7 @@ def test_asked_for_none_it_draws_none(variant):
 
 @pytest.mark.parametrize(
     "variant",
-    [
-        pytest.param(
-            v,
-            marks=pytest.mark.xfail(
-                v == "kbgan", strict=True, reason="observe: the mean reward of none is not a number"
-            ),
-        )
-        for v in VARIANTS
-    ],
+    [pytest.param(v) for v in VARIANTS],
 )
 def test_told_of_none_it_stays_finite(variant):
     sampler = build(variant, number=0)

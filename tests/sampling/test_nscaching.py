@@ -173,9 +173,6 @@ def test_an_indifferent_model_keeps_the_caches_moving():
         assert entities == set(range(GRAPH.num_entities)) - known
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="one distinct question is normalised over in _renew"
-)
 def test_a_batch_of_one_question_many_times_can_be_scored_by_a_model_that_normalises(tmp_path):
     graph = KnowledgeGraph.from_facts([("hub", "to", f"leaf {i:02d}") for i in range(12)])
     settings = ["scoring.name=conve", "scoring.dim=32", "sampler.name=nscaching"]

@@ -274,7 +274,6 @@ def test_a_hotter_sampler_looks_harder_at_the_hardest():
     assert 1 / 3 < shares[0] < shares[1] < shares[2] < 1
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="found in the first step")
 @pytest.mark.parametrize("objective", ["softmax", "puda"])
 def test_weights_under_a_listwise_risk_are_refused_before_the_folder_is_made(objective, tmp_path):
     settings = ["sampler.name=self-adversarial", f"objective.name={objective}"]

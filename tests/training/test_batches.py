@@ -20,7 +20,6 @@ MODES = {
     "both": {"sides": "both"},
     "bernoulli": {"sides": "bernoulli"},
     "grouped": {"grouped": True},
-    "grouped bernoulli": {"grouped": True, "sides": "bernoulli"},
 }
 every_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 every_mode = pytest.mark.parametrize("mode", MODES)

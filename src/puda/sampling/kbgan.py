@@ -76,6 +76,8 @@ class KBGANSampler(Sampler):
     def observe(self, unlabeled: Tensor) -> None:
         """Take the model's scores as rewards and step the picking model."""
         assert self._pulled is not None and self._chances is not None
+        if not unlabeled.numel():
+            return
         reward = unlabeled.detach()
         loss = -((reward - self.baseline) * self._chances).mean()
         loss.backward()

@@ -7,6 +7,7 @@ import torch
 from puda.config import TrainingConfig
 from puda.data.graph import KnowledgeGraph
 from puda.data.index import ranges
+from puda.errors import ConfigError
 from puda.types import Batch, Questions
 
 
@@ -22,6 +23,8 @@ class Batches:
         facts = torch.tensor(graph.train)
         self.num_facts, self.relation = len(facts), facts[:, 1]
         self.grouped = settings.grouped
+        if self.grouped and settings.sides == "bernoulli":
+            raise ConfigError("training.grouped asks both sides: leave training.sides at 'both'")
         if self.grouped:
             self.questions = _distinct_questions(graph)
         else:
@@ -31,14 +34,13 @@ class Batches:
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
-        halved = self.settings.sides == "bernoulli" and not self.grouped
-        asked = self.num_facts if halved else len(self.questions)
+        asked = self.num_facts if self.settings.sides == "bernoulli" else len(self.questions)
         return -(-asked // self.settings.batch_size)
 
     def of_epoch(self, stream: torch.Generator) -> Iterator[Batch]:
         """Yield batches of nearly equal size, so that none is too small to normalise over."""
         asked = torch.arange(len(self.questions))
-        if self.settings.sides == "bernoulli" and not self.grouped:
+        if self.settings.sides == "bernoulli":
             head = torch.rand(self.num_facts, generator=stream) < self.asks_head
             asked = torch.arange(self.num_facts) + self.num_facts * head
         order = asked[torch.randperm(len(asked), generator=stream)]

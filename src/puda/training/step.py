@@ -55,10 +55,14 @@ class Learner:
 
     @torch.no_grad()
     def score(self, questions: Questions, ids: Tensor) -> Tensor:
-        """Score entities (Q, N) as they are now: (Q, N)."""
+        """Score entities (Q, N) as they are now, without dropout: (Q, N)."""
+        training = self.model.training
+        self.model.eval()
         rows = self.rows()
-        own = rows.index_select(0, ids.flatten()).view(*ids.shape, -1)
-        return self.model.match(self.model.ask(questions, rows), own)
+        own = rows.index_select(0, ids.flatten()).view(*ids.shape, self.model.row_dim)
+        scores = self.model.match(self.model.ask(questions, rows), own)
+        self.model.train(training)
+        return scores
 
 
 def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple[Risk, Scores]:

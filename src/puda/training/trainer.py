@@ -28,7 +28,7 @@ from puda.seeds import ambient, stream
 from puda.tables import EntityTable
 from puda.training.batches import Batches
 from puda.training.step import Adversary, Learner, train_step
-from puda.types import Risk
+from puda.types import Risk, Scores
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adagrad": Adagrad, "adam": Adam}
 
@@ -76,7 +76,7 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
         sampler, config.sampler.options, given=("graph", "num_unlabeled"), what=config.sampler.name
     )
     rate = config.optimizer.learning_rate
-    return Learner(
+    learner = Learner(
         model=model,
         entities=EntityTable(rows, optimizer=config.optimizer.name, learning_rate=rate),
         optimizer=OPTIMIZERS[config.optimizer.name](model.parameters(), lr=rate),
@@ -87,6 +87,10 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
         relation_weight=config.objective.relation_weight,
         dropout=config.scoring.dropout,
     )
+    # A first look at nothing: what does not go together is told before any folder is made.
+    blank = torch.zeros(1, 1)
+    learner.objective(Scores(blank[0], blank, blank, None, learner.sampler.weigh(blank, None)))
+    return learner
 
 
 def _check_memory(graph: KnowledgeGraph, config: Config) -> None:
