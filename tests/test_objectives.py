@@ -17,7 +17,7 @@ from torch.nn.functional import (
 from puda.config import Config
 from puda.errors import ConfigError
 from puda.objectives import OBJECTIVES, ORDERINGS, USES_SYNTHETIC
-from puda.training.trainer import build_learner
+from puda.training.build import build_learner
 from puda.types import Risk, Scores
 from toy import checkerboard
 

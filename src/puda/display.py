@@ -187,7 +187,7 @@ def show_predictions(
             str(answer.rank),
             escape(getattr(answer, asked)),
             f"{answer.score:.2f}",
-            "#" * round(1 + 19 * share) + (f" {mark}" if mark else ""),
+            _bar(max(share, 0.05)) + (f" {mark}" if mark else ""),
         )
     out.print(table)
 
@@ -195,13 +195,34 @@ def show_predictions(
 def show_check(report: Report) -> None:
     """Show what a graph is made of."""
     table = Table(title="relations", title_justify="left")
-    for name in ("relation", "train", "valid", "test", "kind", "traits"):
+    for name in ("relation", "train", "valid", "test", "", "kind", "traits"):
         table.add_column(name, justify="right" if name in ("train", "valid", "test") else "left")
+    most = max(profile.train for profile in report.relations)
     for profile in report.relations:
         counts = (f"{n:,}" for n in (profile.train, profile.valid, profile.test))
-        traits = ", ".join(profile.traits)
-        table.add_row(escape(profile.label), *counts, profile.category, traits)
+        bar, traits = _bar(profile.train / most), ", ".join(profile.traits)
+        table.add_row(escape(profile.label), *counts, bar, profile.category, traits)
     out.print(table)
+
+    table = Table(title="entities by their number of training facts", title_justify="left")
+    for name in ("facts", "entities", ""):
+        table.add_column(name, justify="left" if name == "" else "right")
+    most = max(bucket.entities for bucket in report.degrees)
+    for bucket in report.degrees:
+        span = str(bucket.low) if bucket.low == bucket.high else f"{bucket.low}-{bucket.high}"
+        table.add_row(span, f"{bucket.entities:,}", _bar(bucket.entities / most))
+    out.print(table)
+    hubs = ", ".join(f"{label} ({degree:,})" for label, degree in report.hubs[:5])
+    show_text(f"most facts: {hubs}")
+    show_text(
+        f"parts that no fact joins: {report.parts.count:,};"
+        f" the largest holds {report.parts.share:.1%} of the entities"
+    )
+
+
+def _bar(share: float) -> str:
+    """Draw a share of the longest bar."""
+    return "#" * max(1, round(20 * share)) if share else ""
 
 
 def show_datasets(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from puda.errors import ConfigError
 from puda.sampling import sans
 from puda.sampling.sans import SANSSampler
 from puda.seeds import stream
-from puda.training.trainer import build_learner
+from puda.training.build import build_learner
 from puda.types import Batch, Questions
 
 DRAWS = 300  # of at most 7 members: one is missed once in 10^19 times

@@ -21,8 +21,8 @@ from puda.runs import RunFolder, Trained
 from puda.scoring import SCORING, ScoringFunction, TiledScoring, build_model, register
 from puda.scoring.distmult import DistMult
 from puda.seeds import ambient, stream
+from puda.training.build import build_learner
 from puda.training.step import train_step
-from puda.training.trainer import build_learner
 from puda.types import Batch, Questions
 from toy import family_tree, labels
 

@@ -14,8 +14,8 @@ from puda.errors import Diverged
 from puda.sampling.base import Sampler, Unlabeled
 from puda.seeds import ambient, stream
 from puda.tables import EntityTable
+from puda.training.build import build_learner
 from puda.training.step import Learner, train_step
-from puda.training.trainer import build_learner
 from puda.types import Batch, Questions, Side
 from toy import checkerboard
 
