@@ -636,3 +636,12 @@ def test_without_unlabeled_and_synthetic_entities_a_step_can_still_go_back(name)
     scores = leaves(table(unlabeled=nothing, synthetic=nothing))
     total = OBJECTIVES[name](scores, **options_of(name, "pairwise")).total
     assert all(g.isfinite().all() for g in gradients(total, scores))
+
+
+def test_pooled_puda_is_one_mean_over_unlabeled_and_synthetic_entities():
+    scores = table()
+    together = torch.cat([scores.unlabeled, scores.synthetic], dim=1)
+    one_mean = torch.nn.functional.softplus(together - scores.positive[:, None]).mean()
+    risk = OBJECTIVES["puda"](scores, prior=0.0, pooled=True)
+    assert risk.total.item() == pytest.approx(one_mean.item())
+    assert risk.total.item() != pytest.approx(OBJECTIVES["puda"](scores, prior=0.0).total.item())

@@ -112,6 +112,7 @@ class TrainingConfig(Section):
     sides: Literal["both", "bernoulli"] = "both"  # of each fact in an epoch
     validate_every: int = Field(5, ge=1)  # epochs
     patience: int = Field(5, ge=0)  # validations without a better MRR before stopping; 0: never
+    keep: Literal["best", "last"] = "best"  # weights by validation MRR; authors' code: the last
     seed: int = 0
     threads: int = Field(0, ge=0)  # 0: as many as there are cores
 

@@ -156,13 +156,21 @@ def puda(
     prior: Prior = 1e-5,
     ordering: Ordering = "pairwise",
     correction: Correction = "clamp",
+    pooled: bool = False,
 ) -> Risk:
-    """pi R_p+ + max(0, R_u- + R_*- - pi R_p-) (Eq. 16); `prior` is pi."""
+    """pi R_p+ + max(0, R_u- + R_*- - pi R_p-) (Eq. 16); `prior` is pi.
+
+    `pooled` takes one mean over unlabeled and synthetic entities, as the authors' code does.
+    """
     order = _order(ordering)
     positive, inverted = _positive_risks(scores)
     unlabeled = order(_Others(scores, scores.unlabeled, unlabeled=True))
     synthetic = order(_Others(scores, scores.synthetic, unlabeled=False))
-    total = _bounded(prior * positive, unlabeled + synthetic - prior * inverted, correction)
+    others = unlabeled + synthetic
+    if pooled:
+        n, m = scores.unlabeled.shape[1], scores.synthetic.shape[1]
+        others = (n * unlabeled + m * synthetic) / max(n + m, 1)
+    total = _bounded(prior * positive, others - prior * inverted, correction)
     return Risk(total, positive, inverted, unlabeled, synthetic)
 
 

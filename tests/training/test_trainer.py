@@ -680,3 +680,16 @@ def test_a_setting_that_names_nothing_is_refused_before_the_folder_is_made(
     with pytest.raises(ConfigError, match=message):
         train(checkerboard(), config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_last_weights_are_kept_where_that_is_asked_for(tmp_path):
+    graph, config = overfitting()
+    best, last = (
+        train(graph, config.with_settings([f"training.keep={which}"]), tmp_path / which)
+        for which in ("best", "last")
+    )
+    (stop,) = events(last, "stop")
+    assert stop["best"]["epoch"] < stop["epoch"]  # the best is not the last here
+    assert weights(best) != weights(last)
+    figures = measure(rank(last.load().score, graph.valid, graph.known("train", "valid")))
+    assert figures["both"]["mrr"] == events(last, "validation")[-1]["mrr"]["both"]

@@ -162,9 +162,10 @@ class Trainer:
             with self._advice(f"the validation after epoch {self.epoch}"):
                 report = measure(rank(self._trained().score, self.graph.valid, known))
         mrr, best = report["both"]["mrr"] if report else None, self.best["mrr"]
-        # Without validation facts the latest weights are the best known.
-        if mrr is None or best is None or mrr > best:
+        better = mrr is None or best is None or mrr > best  # no validation facts: later is better
+        if better or self.config.training.keep == "last":
             self._keep()
+        if better:
             self.best, self.stale = {"mrr": mrr, "epoch": self.epoch}, 0
         else:
             self.stale += 1
