@@ -17,9 +17,9 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 demo: .venv/installed
 	rm -rf runs/demo
 	$(BIN)/puda train world --out runs/demo
-	$(BIN)/puda predict runs/demo --head France --relation borders -k 5
-	$(BIN)/puda predict runs/demo --tail Spanish --relation speaks -k 5
-	$(BIN)/puda predict runs/demo --head Osaka --relation located_in -k 5 --include-known
+	$(BIN)/puda predict runs/demo --head "South Africa" --relation speaks -k 5
+	$(BIN)/puda predict runs/demo --tail Arabic --relation speaks -k 5
+	$(BIN)/puda predict runs/demo --head Sydney --relation located_in -k 3 --include-known
 
 test: .venv/installed-dev
 	$(BIN)/pytest

@@ -86,7 +86,8 @@ def page(results: list[dict]) -> str:
         "",
         "Test MRR, filtered, ties at their mean rank; mean and standard deviation over 3 seeds."
         " Made by `make umls` from `benchmarks/results/umls.jsonl`, which holds every setting;"
-        " two CPU cores.",
+        " two CPU cores. `pn` and `puda` are as in the paper: pointwise with prior 1/2, pairwise with"
+        " prior 1e-5 and a generator.",
         "",
         "| scoring function | objective | both sides | tail | head | Hits@10 both | minutes |",
         "|---|---|---|---|---|---|---|",
@@ -100,7 +101,27 @@ def page(results: list[dict]) -> str:
             cells.append(_spread([r["hits@10"]["both"] for r in runs]))
             minutes = statistics.mean(r["seconds"] for r in runs) / 60
             lines.append(f"| {model} | {objective} | {' | '.join(cells)} | {minutes:.1f} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_findings(results), ""])
+
+
+def _findings(results: list[dict]) -> list[str]:
+    """Say which objective is ahead by more than two standard errors, for each scoring function."""
+    ahead: dict[str, list[str]] = {"puda": [], "pn": [], "neither": []}
+    for model in MODELS:
+        pn, puda_ = (
+            [r["mrr"]["both"] for r in results if (r["model"], r["objective"]) == (model, name)]
+            for name in OBJECTIVES
+        )
+        if min(len(pn), len(puda_)) < 2:
+            continue
+        gap = statistics.mean(puda_) - statistics.mean(pn)
+        error = (statistics.variance(pn) / len(pn) + statistics.variance(puda_) / len(puda_)) ** 0.5
+        ahead["neither" if abs(gap) < 2 * error else "puda" if gap > 0 else "pn"].append(model)
+    return [
+        "Ahead by more than two standard errors, both sides: "
+        + "; ".join(f"{name}: {', '.join(models) or 'none'}" for name, models in ahead.items())
+        + "."
+    ]
 
 
 def _spread(values: list[float]) -> str:

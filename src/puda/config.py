@@ -105,7 +105,7 @@ class OptimizerConfig(Section):
 class TrainingConfig(Section):
     """The loop."""
 
-    epochs: int = Field(100, ge=1)
+    epochs: int = Field(50, ge=1)
     minutes: float | None = Field(None, gt=0)  # if set, the budget instead of `epochs`
     batch_size: int = Field(1024, ge=1)  # questions a step
     grouped: bool = False  # a batch holds distinct questions, each with all its answers

@@ -1,8 +1,10 @@
 """Answers to a person's question, by label: the tails, heads or relations that complete it best."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.errors import Diverged, PudaError
 from puda.runs import Trained
 from puda.types import Prediction, Questions, Side
@@ -19,7 +21,8 @@ def predict(
 ) -> list[Prediction]:
     """Complete a fact of which two parts are given; the k most plausible, best first.
 
-    Known facts of the whole graph are left out unless `include_known`.
+    Known facts of the whole graph are left out unless `include_known`, and so is the entity asked
+    about where the relation links nothing with itself: no country borders itself.
     """
     if k < 1:
         raise PudaError(f"k = {k}: ask for at least one answer")
@@ -33,19 +36,22 @@ def predict(
     t = None if tail is None else graph.entities.find(tail)
     if h is not None and t is not None:
         scores, known = _score_relations(trained, h, t)
+        loop = torch.zeros_like(known)
     else:
         side = Side.TAIL if t is None else Side.HEAD
         anchor = h if side is Side.TAIL else t
         assert anchor is not None and r is not None
         question = Questions(*(torch.tensor([value]) for value in (anchor, r, int(side))))
         scores = trained.score(question)[0]  # (E,)
-        known = torch.zeros_like(scores, dtype=torch.bool)
+        known, loop = torch.zeros(2, len(scores), dtype=torch.bool)
         known[graph.known("train", "valid", "test").of(anchor, r, side)] = True
+        if not _has_loops(graph, r):
+            loop[anchor] = True
 
     if not torch.isfinite(scores).all():
         raise Diverged("a score is not finite: this run cannot predict, train it anew")
-    open_ = torch.ones_like(known) if include_known else ~known
-    candidates = open_.nonzero().squeeze(1)
+    left_out = loop if include_known else loop | known
+    candidates = (~left_out).nonzero().squeeze(1)
     best = scores[candidates].topk(min(k, len(candidates)))
     entities, relations = graph.entities.labels, graph.relations.labels
     answers = []
@@ -62,6 +68,11 @@ def predict(
             )
         )
     return answers
+
+
+def _has_loops(graph: KnowledgeGraph, relation: int) -> bool:
+    facts = np.concatenate([graph.facts(split) for split in SPLITS])
+    return bool(((facts[:, 1] == relation) & (facts[:, 0] == facts[:, 2])).any())
 
 
 @torch.no_grad()
