@@ -86,8 +86,8 @@ def page(results: list[dict]) -> str:
         "",
         "Test MRR, filtered, ties at their mean rank; mean and standard deviation over 3 seeds."
         " Made by `make umls` from `benchmarks/results/umls.jsonl`, which holds every setting;"
-        " two CPU cores. `pn` and `puda` are as in the paper: pointwise with prior 1/2, pairwise with"
-        " prior 1e-5 and a generator.",
+        " two CPU cores. `pn` and `puda` are as in the paper: pointwise with prior 1/2, and"
+        " pairwise with prior 1e-5 and a generator.",
         "",
         "| scoring function | objective | both sides | tail | head | Hits@10 both | minutes |",
         "|---|---|---|---|---|---|---|",

@@ -65,16 +65,13 @@ def test_a_fact_of_test_is_known_too(trained):
 
 
 def test_a_head_question_is_answered_by_heads(trained):
-    # <h, twinned with, Cairo> = h 2 3 = 6 h: Cairo 18, Berlin 12, Athens 6, Delhi -6 (train).
+    # <h, twinned with, Cairo> = h 2 3 = 6 h: Berlin 12, Athens 6, Delhi -6 (train). Cairo would
+    # have 18, but nothing is twinned with itself, whereas Athens is near itself (valid).
     answers = predict(trained, relation="twinned with", tail="Cairo")
-    assert shown(answers, "head") == [
-        (1, "Cairo", 18.0, False),
-        (2, "Berlin", 12.0, False),
-        (3, "Athens", 6.0, False),
-    ]
+    assert shown(answers, "head") == [(1, "Berlin", 12.0, False), (2, "Athens", 6.0, False)]
     assert {(answer.relation, answer.tail) for answer in answers} == {("twinned with", "Cairo")}
     last = predict(trained, relation="twinned with", tail="Cairo", include_known=True)[-1]
-    assert (last.head, last.score, last.known, last.rank) == ("Delhi", -6.0, True, 4)
+    assert (last.head, last.score, last.known, last.rank) == ("Delhi", -6.0, True, 3)
 
 
 def test_a_relation_question_is_answered_by_relations(trained):
