@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from puda.data.categories import relation_categories
 from puda.data.check import (
     DegreeBucket,
     Parts,
@@ -17,7 +18,6 @@ from puda.data.check import (
     Unseen,
     check,
     components,
-    relation_categories,
 )
 from puda.data.graph import KnowledgeGraph
 

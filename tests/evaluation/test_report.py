@@ -13,7 +13,7 @@ from torch import Tensor
 import toy
 from puda.api import Run
 from puda.config import Config
-from puda.data.check import relation_categories
+from puda.data.categories import relation_categories
 from puda.data.graph import KnowledgeGraph
 from puda.errors import DataError
 from puda.evaluation.metrics import Metrics

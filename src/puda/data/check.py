@@ -14,21 +14,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from puda.data.categories import FACT, Floats, categorize, fan_out
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.types import Facts, Ids
 
 OVERLAP = 0.8  # share of the smaller relation's pairs from which it repeats the larger
 FUNCTIONAL = 0.99  # share of heads with exactly one tail: leaves room for errors in the data
 MIN_FACTS = 5  # fewer facts, or shared pairs, may look like anything by accident
-MANY = 1.5  # mean answers per question from which a side counts as N (Bordes et al., 2013)
 CONNECTED = 0.95  # share of entities in the largest part below which a warning is due
 SPARSE = 1 / 3  # share of entities with a single training fact from which a warning is due
 NUM_SHOWN = 10  # examples, hubs and parts named in the report
 
-FACT = ["head", "relation", "tail"]
 HELD_OUT = SPLITS[1:]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class RelationProfile:
     train: int
     valid: int
     test: int
-    category: str  # see relation_categories
+    category: str  # see puda.data.categories
     functional_share: float  # of its heads that have exactly one tail
     inverse_functional_share: float  # of its tails that have exactly one head
     symmetric_share: float  # of its facts that have their mirror
@@ -250,18 +247,6 @@ def check(graph: KnowledgeGraph) -> Report:
     )
 
 
-def relation_categories(facts: Facts, num_relations: int) -> list[str]:
-    """Classify each relation as "1-1", "1-N", "N-1" or "N-N", or "none" if it has no facts.
-
-    The left side is N if a tail has on average at least 1.5 heads under the relation, the right
-    side if a head has on average at least 1.5 tails. `facts` (n, 3); a repeated fact counts once.
-    """
-    distinct = _frame(facts).unique()
-    heads_per_tail, _ = _fan_out(distinct, "tail", num_relations)
-    tails_per_head, _ = _fan_out(distinct, "head", num_relations)
-    return _categorize(heads_per_tail, tails_per_head)
-
-
 def components(facts: Facts, num_entities: int) -> Ids:
     """Name the weakly connected component of each entity by its smallest entity; returns (E,).
 
@@ -373,30 +358,13 @@ def _bucket(degree: Ids) -> list[DegreeBucket]:
     ]
 
 
-def _fan_out(facts: pl.DataFrame, anchor: str, num_relations: int) -> tuple[Floats, Floats]:
-    """Return per relation the mean answers of an anchor and the share of anchors with just one."""
-    groups = facts.group_by("relation", anchor).len()
-    relation, answers = groups["relation"].to_numpy(), groups["len"].to_numpy()
-    anchors = np.maximum(np.bincount(relation, minlength=num_relations), 1)
-    mean = np.bincount(relation, weights=answers, minlength=num_relations) / anchors
-    single = np.bincount(relation, weights=answers == 1, minlength=num_relations) / anchors
-    return mean, single
-
-
-def _categorize(heads_per_tail: Floats, tails_per_head: Floats) -> list[str]:
-    return [
-        f"{'N' if heads >= MANY else '1'}-{'N' if tails >= MANY else '1'}" if heads else "none"
-        for heads, tails in zip(heads_per_tail, tails_per_head, strict=True)
-    ]
-
-
 def _profile(
     graph: KnowledgeGraph, facts: pl.DataFrame, symmetric: NDArray[np.bool_], share: Floats
 ) -> list[RelationProfile]:
     """Describe each relation; `symmetric` (R,) and its `share` (R,) of mirrored facts are given."""
-    heads_per_tail, inverse_functional = _fan_out(facts, "tail", graph.num_relations)
-    tails_per_head, functional = _fan_out(facts, "head", graph.num_relations)
-    category = _categorize(heads_per_tail, tails_per_head)
+    heads_per_tail, inverse_functional = fan_out(facts, "tail", graph.num_relations)
+    tails_per_head, functional = fan_out(facts, "head", graph.num_relations)
+    category = categorize(heads_per_tail, tails_per_head)
     used = {k: np.bincount(graph.facts(k)[:, 1], minlength=graph.num_relations) for k in SPLITS}
     enough = np.bincount(facts["relation"], minlength=graph.num_relations) >= MIN_FACTS
     traits = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from puda.data.check import relation_categories
+from puda.data.categories import relation_categories
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.evaluation.baselines import BASELINES
 from puda.evaluation.metrics import Metrics, describe, measure, select

@@ -49,5 +49,8 @@ class ConvKB(TiledScoring):
         """Add the answer's part and reduce: (Q, 1, K, d + 1) and (1 or Q, P, d) -> (Q, P)."""
         filtered, asked = question[..., :-1], question[..., -1:]
         maps = torch.relu(filtered + asked * candidates.unsqueeze(2))  # (Q, P, K, d)
-        maps = dropout(maps, self.dropout, self.training)
-        return torch.einsum("qpkd,kd->qp", maps, self.weight) + self.offset
+        if not (self.training and self.dropout):
+            return maps.flatten(2) @ self.weight.flatten() + self.offset
+        # One draw per question serves its candidates: one for each would cost ten times the rest.
+        weight = dropout(self.weight.expand(len(question), -1, -1), self.dropout)
+        return (maps.flatten(2) @ weight.flatten(1).unsqueeze(2)).squeeze(2) + self.offset
