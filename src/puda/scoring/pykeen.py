@@ -46,10 +46,11 @@ class PyKEEN(TiledScoring):
             "k": 4 if kind.__name__.startswith("Quat") else dim,
         }
         try:
-            self.interaction: Any = kind(**_arguments(kind, dim, relation_dim or dim))
+            made: Any = kind(**_arguments(kind, dim, relation_dim or dim))
         except (TypeError, ValueError, AssertionError) as error:
             raise ConfigError(f"PyKEEN's {interaction!r} cannot be made: {error}") from error
-        self.interaction.reset_parameters()  # some leave their memory as they found it
+        made.reset_parameters()  # until then some leave their memory as they found it
+        self.interaction = made
         self.complex = 2 if kind.is_complex else 1  # floats per number
         self.entity_shapes = [_shape(s, dim, sizes) for s in self.interaction.entity_shape]
         self.relation_shapes = [_shape(s, dim, sizes) for s in self.interaction.relation_shape]
