@@ -5,6 +5,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from puda.errors import ConfigError
 
@@ -85,3 +86,18 @@ class EntityTable:
     def push(self, ids: Tensor, gradient: Tensor) -> None:
         """Step the rows of distinct ids down their gradient (U, d)."""
         self.optimizer.update(self.weight, ids, gradient)
+
+
+def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Name what a torch optimiser keeps: "parameter number/slot" -> tensor."""
+    kept = optimizer.state_dict()["state"]
+    return {f"{n}/{slot}": tensor for n, slots in kept.items() for slot, tensor in slots.items()}
+
+
+def restore_optimizer(optimizer: Optimizer, state: dict[str, Tensor]) -> None:
+    """Take up what `optimizer_state` named; slots may not exist before a first step."""
+    saved = optimizer.state_dict()
+    for key, tensor in state.items():
+        number, slot = key.split("/")
+        saved["state"].setdefault(int(number), {})[slot] = tensor
+    optimizer.load_state_dict(saved)

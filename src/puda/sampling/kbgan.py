@@ -10,7 +10,7 @@ from puda.runs import RunFolder
 from puda.sampling.base import Sampler, Score, Unlabeled
 from puda.scoring import build_model
 from puda.seeds import ambient
-from puda.tables import EntityTable
+from puda.tables import EntityTable, optimizer_state, restore_optimizer
 from puda.types import Batch
 
 
@@ -94,16 +94,13 @@ class KBGANSampler(Sampler):
         tensors = {"baseline": self.baseline, "entities": self.entities.weight}
         tensors |= {f"entities/{k}": v for k, v in self.entities.optimizer.state.items()}
         tensors |= {f"model/{k}": v for k, v in self.model.state_dict().items()}
-        for number, slots in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{number}/{k}": v for k, v in slots.items()}
-        return tensors
+        kept = optimizer_state(self.optimizer)
+        return tensors | {f"optimizer/{key}": value for key, value in kept.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take up a kept state; Adam's slots exist only after a first step."""
+        """Take up a kept state, the optimiser's slots first: they may not exist yet."""
         slots = {k: v for k, v in state.items() if k.startswith("optimizer/")}
-        saved = self.optimizer.state_dict()
-        for key, value in slots.items():
-            _, number, slot = key.split("/")
-            saved["state"].setdefault(int(number), {})[slot] = value
-        self.optimizer.load_state_dict(saved)
+        restore_optimizer(
+            self.optimizer, {k.removeprefix("optimizer/"): v for k, v in slots.items()}
+        )
         super().restore(state)

@@ -18,6 +18,7 @@ from puda.evaluation.metrics import measure
 from puda.evaluation.ranking import rank
 from puda.runs import STATE, RunFolder, State, Trained
 from puda.seeds import ambient, stream
+from puda.tables import optimizer_state, restore_optimizer
 from puda.training.batches import Batches
 from puda.training.build import build_learner
 from puda.training.step import Learner, train_step
@@ -213,8 +214,8 @@ class Trainer:
         tensors |= {f"entities/{name}": value for name, value in table.optimizer.state.items()}
         for name, module, optimizer in self._modules():
             tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
-            for number, slots in optimizer.state_dict()["state"].items():
-                tensors |= {f"{name} optimizer/{number}/{k}": v for k, v in slots.items()}
+            kept = optimizer_state(optimizer)
+            tensors |= {f"{name} optimizer/{key}": value for key, value in kept.items()}
         tensors |= {f"sampler/{k}": v for k, v in self.learner.sampler.state().items()}
         values = {
             "epoch": self.epoch,
@@ -234,11 +235,7 @@ class Trainer:
             value.copy_(tensors[f"entities/{name}"])
         for name, module, optimizer in self._modules():
             module.load_state_dict(_below(tensors, f"{name}/"))
-            saved = optimizer.state_dict()
-            for key, value in _below(tensors, f"{name} optimizer/").items():
-                number, slot = key.split("/")
-                saved["state"].setdefault(int(number), {})[slot] = value
-            optimizer.load_state_dict(saved)
+            restore_optimizer(optimizer, _below(tensors, f"{name} optimizer/"))
         self.learner.sampler.restore(_below(tensors, "sampler/"))
         events = [e for e in self.folder.trace() if e.get("epoch", 0) <= self.epoch]
         self.folder.write_trace(events)
