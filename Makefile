@@ -5,7 +5,7 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: demo test lint format world umls readme clean
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt hatch_build.py src/puda/native.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) --editable .
 	touch $@

@@ -12,8 +12,8 @@ FLOORS = {
     name: floor
     for floor, names in enumerate(
         (
-            "types errors seeds",
-            "config data",
+            "types errors seeds native machine",
+            "config data fused",
             "tables scoring objectives generator regularizers",
             "sampling evaluation runs",
             "training",

@@ -11,6 +11,7 @@ from puda.data.graph import KnowledgeGraph
 from puda.data.source import load as load_source
 from puda.evaluation.metrics import Metrics
 from puda.evaluation.report import evaluate
+from puda.machine import keep_freed_memory
 from puda.predict import predict
 from puda.runs import RunFolder, Trained
 from puda.training import trainer
@@ -34,9 +35,14 @@ class Run:
         """Config, graph, scoring function and entity table."""
         return self.folder.load()
 
-    def evaluate(self, split: str = "test") -> Metrics:
-        """Measure on a split: {split: {"tail": {"mrr": ...}, "head": ..., "both": ..., ...}}."""
-        return {split: evaluate(self.trained.graph, self.trained.score, split=split)}
+    def evaluate(self, split: str = "test", *, memory: int | None = None) -> Metrics:
+        """Measure on a split: {split: {"tail": {"mrr": ...}, "head": ..., "both": ..., ...}}.
+
+        Scores take up to `memory` megabytes at a time; default: as the run's config says.
+        """
+        trained = self.trained
+        room = trained.config.training.memory if memory is None else memory
+        return {split: evaluate(trained.graph, trained.score, split=split, memory=room)}
 
     def predict(
         self,
@@ -81,6 +87,7 @@ def train(
 
     `config` may be nested values such as {"training": {"epochs": 20}}; the rest are defaults.
     """
+    keep_freed_memory()
     settings = config if isinstance(config, Config) else Config.of(config or {})
     held_out = settings.data
     graph = load(source, valid=held_out.valid, test=held_out.test, seed=held_out.seed)
@@ -89,11 +96,13 @@ def train(
 
 def resume(path: str | Path, *, listener: Listener = lambda event: None) -> Run:
     """Go on with an interrupted run; a finished one is left as it is."""
+    keep_freed_memory()
     return _completed(Run(trainer.resume(path, listener=listener)))
 
 
 def open_run(path: str | Path) -> Run:
     """Open a run folder; damage is told at once."""
+    keep_freed_memory()
     run = Run(RunFolder(path))
     _ = run.trained
     return run

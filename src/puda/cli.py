@@ -165,6 +165,10 @@ def evaluate(
     run: RunPath,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     relations: Annotated[bool, typer.Option(help="Show each relation too.")] = False,
+    memory: Annotated[
+        int | None,
+        typer.Option(min=1, help="Megabytes for scores; default: a quarter of what is free."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a run: tail, head and both sides, beside trivial baselines.
@@ -174,7 +178,7 @@ def evaluate(
     from puda import display
     from puda.api import open_run
 
-    metrics = open_run(run).evaluate(split)
+    metrics = open_run(run).evaluate(split, memory=memory)
     if as_json:
         _print_json(metrics)
     else:

@@ -92,7 +92,7 @@ class GeneratorConfig(Section):
     dropout: float = Field(0.5, ge=0, lt=1)
     learning_rate: float = Field(1e-4, gt=0)  # of its Adam
     steps: int = Field(1, ge=1)  # for each of the discriminator's
-    first: bool = False  # step before the discriminator, as the authors' code does
+    first: bool = True  # step before the discriminator as the authors' code does, not after
 
 
 class OptimizerConfig(Section):
@@ -115,6 +115,7 @@ class TrainingConfig(Section):
     keep: Literal["best", "last"] = "best"  # weights by validation MRR; authors' code: the last
     seed: int = 0
     threads: int = Field(0, ge=0)  # 0: as many as there are cores
+    memory: int | None = Field(None, ge=1)  # MB for scores; default: a quarter of what is free
 
 
 class Config(Section):

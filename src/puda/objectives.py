@@ -6,7 +6,7 @@ A mean over no entities (N = 0 or M = 0) is 0. The self-adversarial log-sigmoid 
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -15,6 +15,7 @@ from torch.nn.functional import relu, softplus
 
 from puda.config import NonNegative, Share
 from puda.errors import ConfigError
+from puda.fused import log_sum, softplus_mean
 from puda.types import Risk, Scores
 
 Ordering = Literal["pointwise", "pairwise", "listwise"]
@@ -25,61 +26,81 @@ Objective = Callable[..., Risk]
 """(scores, **options) -> Risk."""
 
 
-class _Others:
-    """Unlabeled or synthetic scores, laid beside each positive."""
+class _Others(NamedTuple):
+    """Unlabeled or synthetic scores, to be ordered against the positives."""
 
-    def __init__(self, scores: Scores, others: Tensor, *, unlabeled: bool) -> None:
-        def beside(table: Tensor | None) -> Tensor | None:
-            if table is None or scores.owner is None:
-                return table
-            return table.index_select(0, scores.owner)
+    positive: Tensor  # (F,)
+    values: Tensor  # (Q, N)
+    owner: Tensor | None  # (F,)
+    counted: Tensor | None = None  # (Q, N)
+    weight: Tensor | None = None  # (Q, N)
 
-        spread = beside(others)
-        assert spread is not None
-        self.positive, self.values = scores.positive, spread  # (F,), (F, N)
-        self.counted = beside(scores.counted) if unlabeled else None
-        self.weight = beside(scores.weight) if unlabeled else None
+    def spread(self) -> "_Others":
+        """Lay a question's others beside each of its positives: (F, N)."""
+        if self.owner is None:
+            return self
+        own = self.owner
+        tables = (None if t is None else t.index_select(0, own) for t in self[3:])
+        return _Others(self.positive, self.values.index_select(0, own), None, *tables)
 
-    def mean(self, values: Tensor) -> Tensor:
-        """Average (F, N) over what counts, by weight, then over positives."""
-        if not values.numel():
-            return (0 * self.positive).sum()  # zero, and still a function of the scores
-        if self.weight is not None:  # zero where an entity does not count
-            return (values * self.weight).sum(1).mean()
-        if self.counted is None:
-            return values.mean()
-        number = self.counted.sum(1).clamp(min=1)  # a pool that is all known counts as 0
-        return (values.masked_fill(~self.counted, 0).sum(1) / number).mean()
+    def average(self, rows: Tensor) -> Tensor:
+        """Average the means of questions (Q,) over the positives."""
+        return (rows if self.owner is None else rows.index_select(0, self.owner)).mean()
 
 
 def pointwise(others: _Others) -> Tensor:
     """Mean softplus(u): an entity called positive (Eq. 9)."""
-    return others.mean(softplus(others.values))
+    if others.weight is not None:  # zero where an entity does not count
+        return others.average((softplus(others.values) * others.weight).sum(1))
+    return others.average(softplus_mean(others.values, None, others.counted))
 
 
 def pairwise(others: _Others) -> Tensor:
     """Mean softplus(u - p): an entity ranked above its positive (Eqs. 11, 14)."""
-    return others.mean(softplus(others.values - others.positive.unsqueeze(1)))
+    positive, values, _, counted, weight = others.spread()
+    if weight is not None:
+        return (softplus(values - positive.unsqueeze(1)) * weight).sum(1).mean()
+    return softplus_mean(values, positive, counted).mean()
 
 
 def listwise(others: _Others) -> Tensor:
-    """Mean ln(1 + sum exp(u - p)): the positive is not first of them all (Plackett-Luce; ours)."""
+    """Mean ln(1 + sum exp(u - p)): the positive is not first of them all (Plackett-Luce; ours).
+
+    That is softplus(ln sum exp(u) - p), so a question's sum serves all its positives.
+    """
     if others.weight is not None:
         raise ConfigError("a listwise risk weighs the unlabeled itself: use the sampler 'uniform'")
-    margin = others.values - others.positive.unsqueeze(1)  # (F, N)
-    if others.counted is not None:
-        margin = margin.masked_fill(~others.counted, -torch.inf)  # leaves the sum: exp(-inf) = 0
-    itself = margin.new_zeros(len(margin), 1)
-    return torch.cat([itself, margin], dim=1).logsumexp(1).mean()
+    total = log_sum(others.values, others.counted)  # (Q,)
+    if others.owner is not None:
+        total = total.index_select(0, others.owner)
+    return softplus(total - others.positive).mean()
 
 
 ORDERINGS = {"pointwise": pointwise, "pairwise": pairwise, "listwise": listwise}
 
 
-def _order(ordering: str) -> Callable[[_Others], Tensor]:
+def _unlabeled_risk(scores: Scores, ordering: str) -> Tensor:
+    """R_u-; the generator's step and the discriminator's share one reckoning of it."""
+    if scores.unlabeled_risk is not None:
+        return scores.unlabeled_risk
+    return _risk(_unlabeled(scores), ordering)
+
+
+def _synthetic_risk(scores: Scores, ordering: str) -> Tensor:
+    """R_*-."""
+    return _risk(_Others(scores.positive, scores.synthetic, scores.owner), ordering)
+
+
+def _unlabeled(scores: Scores) -> _Others:
+    return _Others(scores.positive, scores.unlabeled, scores.owner, scores.counted, scores.weight)
+
+
+def _risk(others: _Others, ordering: str) -> Tensor:
     if ordering not in ORDERINGS:
         raise ConfigError(f"no ordering {ordering!r}: one of {', '.join(ORDERINGS)}")
-    return ORDERINGS[ordering]
+    if not others.values.numel():
+        return (0 * others.positive).sum()  # zero, and still a function of the scores
+    return ORDERINGS[ordering](others)
 
 
 def _positive_risks(scores: Scores) -> tuple[Tensor, Tensor]:
@@ -103,7 +124,7 @@ def _bounded(certain: Tensor, bracket: Tensor, correction: str) -> Tensor:
 def pn(scores: Scores, *, prior: Prior = 0.5, ordering: Ordering = "pointwise") -> Risk:
     """pi R_p+ + (1 - pi) R_u- (Eq. 2): all unlabeled are taken as negative."""
     positive, inverted = _positive_risks(scores)
-    unlabeled = _order(ordering)(_Others(scores, scores.unlabeled, unlabeled=True))
+    unlabeled = _unlabeled_risk(scores, ordering)
     total = prior * positive + (1 - prior) * unlabeled
     return Risk(total, positive, inverted, unlabeled, torch.zeros_like(total))
 
@@ -120,7 +141,7 @@ def pu_c(
     The prior alone holds positives up: at the 1e-5 of the other risks nothing is learned.
     """
     positive, inverted = _positive_risks(scores)
-    unlabeled = _order(ordering)(_Others(scores, scores.unlabeled, unlabeled=True))
+    unlabeled = _unlabeled_risk(scores, ordering)
     total = _bounded(prior * positive, unlabeled - prior * inverted, correction)
     return Risk(total, positive, inverted, unlabeled, torch.zeros_like(total))
 
@@ -145,8 +166,7 @@ def da(
 ) -> Risk:
     """PN + R_*- (the ablation "DA"): PN with synthetic entities ranked below positives."""
     risk = pn(scores, prior=prior, ordering=ordering)
-    order = _order(synthetic_ordering)
-    synthetic = order(_Others(scores, scores.synthetic, unlabeled=False))
+    synthetic = _synthetic_risk(scores, synthetic_ordering)
     return risk._replace(total=risk.total + synthetic, synthetic=synthetic)
 
 
@@ -162,10 +182,8 @@ def puda(
 
     `pooled` takes one mean over unlabeled and synthetic entities, as the authors' code does.
     """
-    order = _order(ordering)
     positive, inverted = _positive_risks(scores)
-    unlabeled = order(_Others(scores, scores.unlabeled, unlabeled=True))
-    synthetic = order(_Others(scores, scores.synthetic, unlabeled=False))
+    unlabeled, synthetic = _unlabeled_risk(scores, ordering), _synthetic_risk(scores, ordering)
     others = unlabeled + synthetic
     if pooled:
         n, m = scores.unlabeled.shape[1], scores.synthetic.shape[1]
@@ -180,15 +198,19 @@ def softmax(scores: Scores) -> Risk:
     With a pool of all entities this is 1vsAll (Lacroix et al. 2018), known answers left out.
     """
     positive, inverted = _positive_risks(scores)
-    unlabeled = listwise(_Others(scores, scores.unlabeled, unlabeled=True))
+    unlabeled = _unlabeled_risk(scores, "listwise")
     return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
 
 
 def margin(scores: Scores, *, width: NonNegative = 1.0) -> Risk:
     """Margin ranking (Bordes et al. 2013): mean max(0, width + u - p)."""
     positive, inverted = _positive_risks(scores)
-    others = _Others(scores, scores.unlabeled, unlabeled=True)
-    unlabeled = others.mean(relu(width + others.values - others.positive.unsqueeze(1)))
+    _, values, _, counted, weight = _unlabeled(scores).spread()
+    loss = relu(width + values - scores.positive.unsqueeze(1))  # (F, N)
+    if weight is None:  # equal parts for all that count
+        counts = torch.ones_like(loss) if counted is None else counted
+        weight = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    unlabeled = (loss * weight).sum(1).mean()
     return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
 
 

@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from puda.fused import cubes
+
 Regularizer = Callable[[Tensor, Sequence[Tensor]], Tensor]
 """From the question vectors (Q, ...) and the squared sizes |x|^2 (F, ...) of facts to a scalar."""
 
 
 def n3(question: Tensor, factors: Sequence[Tensor]) -> Tensor:
     """Nuclear 3-norm (Lacroix et al. 2018): mean over facts of the sum of |x|^3."""
-    # pow, not x * sqrt(x): its gradient at zero is zero, the root's is not a number
-    return torch.stack([f.pow(1.5).sum() / len(f) for f in factors]).sum()
+    return torch.stack([cubes(f) / len(f) for f in factors]).sum()
 
 
 def l2(question: Tensor, factors: Sequence[Tensor]) -> Tensor:

@@ -1,12 +1,14 @@
 """The entity table and its row-wise optimisers: a step costs what it touches, not what exists."""
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from puda import native
 from puda.errors import ConfigError
 
 
@@ -16,8 +18,20 @@ class RowOptimizer(Protocol):
     learning_rate: float
     state: dict[str, Tensor]
 
-    def update(self, weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
-        """Step the rows `ids` (U, distinct) of weight (E, d) down their gradient (U, d)."""
+    def update(self, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
+        """Step rows `ids` (n,) of weight (E, d) down their gradients, blocks of n rows in all.
+
+        A row that is named more than once takes one step down the sum of its gradients.
+        """
+
+
+def _together(ids: Tensor, gradients: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the distinct ids (U,) and the sum of each one's gradients (U, d)."""
+    distinct, place = torch.unique(ids, return_inverse=True)
+    total = gradients[0].new_zeros(len(distinct), gradients[0].shape[1])
+    for part, block in zip(place.split([len(b) for b in gradients]), gradients, strict=True):
+        total.index_add_(0, part, block)
+    return distinct, total
 
 
 class RowAdagrad:
@@ -26,10 +40,15 @@ class RowAdagrad:
     def __init__(self, weight: Tensor, learning_rate: float) -> None:
         self.learning_rate = learning_rate
         self.state = {"sum": torch.zeros_like(weight)}
+        self._slot = torch.full((len(weight),), -1, dtype=torch.int32)  # scratch of the kernel
 
-    def update(self, weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
+    def update(self, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
         """s += g^2; w -= lr g / (sqrt(s) + 1e-10)."""
         total = self.state["sum"]
+        if native.fits(weight, total, *gradients):
+            native.adagrad(weight, total, ids, gradients, self._slot, self.learning_rate)
+            return
+        ids, gradient = _together(ids, gradients)
         squares = total.index_select(0, ids).addcmul_(gradient, gradient)  # (U, d)
         total.index_copy_(0, ids, squares)
         step = gradient / squares.sqrt_().add_(1e-10)
@@ -50,8 +69,9 @@ class RowAdam:
             "steps": torch.zeros(len(weight), 1),
         }
 
-    def update(self, weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
+    def update(self, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
         """w -= lr m' / (sqrt(v') + 1e-8), with m' and v' corrected by the row's own step count."""
+        ids, gradient = _together(ids, gradients)
         steps = self.state["steps"].index_select(0, ids) + 1  # (U, 1)
         mean = self.state["mean"].index_select(0, ids).mul_(0.9).add_(gradient, alpha=0.1)
         square = self.state["square"].index_select(0, ids).mul_(0.999)
@@ -80,12 +100,12 @@ class EntityTable:
         self.optimizer: RowOptimizer = ROW_OPTIMIZERS[optimizer](weight, learning_rate)
 
     def pull(self, ids: Tensor) -> Tensor:
-        """Copy the rows of distinct ids: the working set (U, d) of a step."""
+        """Copy rows (n, d); ids may repeat."""
         return self.weight.index_select(0, ids).requires_grad_()
 
-    def push(self, ids: Tensor, gradient: Tensor) -> None:
-        """Step the rows of distinct ids down their gradient (U, d)."""
-        self.optimizer.update(self.weight, ids, gradient)
+    def push(self, ids: Tensor, *gradients: Tensor) -> None:
+        """Step rows `ids` (n,), which may repeat, down their gradients, blocks of n rows in all."""
+        self.optimizer.update(self.weight, ids, gradients)
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:

@@ -72,6 +72,7 @@ class Scores(NamedTuple):
     counted: Tensor | None = None  # (Q, N) False where an unlabeled entity is a known answer
     weight: Tensor | None = None  # (Q, N) rows sum to 1: parts in a mean; None: equal parts
     owner: Tensor | None = None  # (F,) each positive's question; None: question i has positive i
+    unlabeled_risk: Tensor | None = None  # R_u- where it is known already, a scalar
 
 
 class Risk(NamedTuple):

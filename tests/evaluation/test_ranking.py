@@ -97,7 +97,7 @@ def rank_by_loop(case: Case) -> list[list[tuple[int, int, int]]]:
 
 @given(cases())
 def test_ranks_are_those_of_a_loop_over_all_entities(case: Case) -> None:
-    with mock.patch.object(ranking, "TILE", case.tile):
+    with mock.patch.multiple(ranking, TILE=case.tile, QUESTIONS=1):
         ranks = rank(TableScorer(case.table), as_ids(case.facts), case.index())
     found = np.stack(ranks, axis=2)  # (n, 2, 3)
     assert found.tolist() == [[list(side) for side in row] for row in rank_by_loop(case)]
@@ -106,17 +106,17 @@ def test_ranks_are_those_of_a_loop_over_all_entities(case: Case) -> None:
 @given(cases())
 def test_equal_questions_are_scored_once(case: Case) -> None:
     scorer = TableScorer(case.table)
-    with mock.patch.object(ranking, "TILE", case.tile):
+    with mock.patch.multiple(ranking, TILE=case.tile, QUESTIONS=1):
         rank(scorer, as_ids(case.facts), case.index())
     questions = {(0, r, h) for h, r, _ in case.facts} | {(1, r, t) for _, r, t in case.facts}
     assert sorted(scorer.asked) == sorted(questions)
 
 
 @given(cases())
-def test_no_more_scores_are_held_at_a_time_than_a_tile(case: Case) -> None:
+def test_no_more_scores_are_held_at_a_time_than_fit_into_the_memory_given(case: Case) -> None:
     scorer = TableScorer(case.table)
-    with mock.patch.object(ranking, "TILE", case.tile):
-        rank(scorer, as_ids(case.facts), case.index())
+    with mock.patch.object(ranking, "BYTES", 1_000_000):  # so that a megabyte holds one score
+        rank(scorer, as_ids(case.facts), case.index(), memory=case.tile)
     assert all(size == 1 or size * case.num_entities <= case.tile for size in scorer.sizes)
 
 

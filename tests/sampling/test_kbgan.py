@@ -1,6 +1,6 @@
 """KBGAN: a second model learns to pick what the trained model takes for answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -108,9 +108,9 @@ def test_a_step_goes_up_the_reward_above_the_baseline_times_the_gradient_of_ln_p
     seen = {}
     update = sampler.entities.optimizer.update
 
-    def listening(weight: Tensor, ids: Tensor, gradient: Tensor) -> None:
-        seen.update(zip(ids.tolist(), gradient.clone(), strict=True))
-        update(weight, ids, gradient)
+    def listening(weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
+        seen.update(zip(ids.tolist(), gradients[0].clone(), strict=True))
+        update(weight, ids, gradients)
 
     sampler.entities.optimizer.update = listening
     rows, relations = sampler.entities.weight.clone(), sampler.model.relations.detach().clone()

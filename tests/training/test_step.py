@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -83,9 +84,10 @@ def draw_batch(size: int = 10) -> Batch:
     return Batch(questions[rows], answers[rows])
 
 
-def invent(learner: Learner, count: int, name: str = "draws") -> torch.Tensor:
-    """Return the rows that G makes of the first noise of a stream."""
-    return learner.adversary.generator(count, stream(1, name)).detach()
+def invent(learner: Learner, count: int, name: str = "draws", draw: int = 1) -> torch.Tensor:
+    """Return the rows that G makes of the first noise of a stream, or of a later one."""
+    draws = stream(1, name)
+    return [learner.adversary.generator(count, draws).detach() for _ in range(draw)][-1]
 
 
 def softplus(x: float) -> float:
@@ -125,10 +127,13 @@ def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> se
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
-def test_the_risk_of_a_step_is_eq_16_worked_out_in_plain_loops():
-    learner, batch = make_learner(), draw_batch()
+@pytest.mark.parametrize("first", [False, True])
+def test_the_risk_of_a_step_is_eq_16_worked_out_in_plain_loops(first):
+    # The generator rests: if it steps first, the discriminator meets the second noise drawn.
+    learner, batch = make_learner(first=first, generator_rate=0.0), draw_batch()
     assert not learner.sampler.draw(batch).counted.all()  # there are known ones in the pool
-    expected = risk_by_hand(learner, batch, invent(learner, NUM_SYNTHETIC))
+    synthetic = invent(learner, NUM_SYNTHETIC, draw=2 if first else 1)
+    expected = risk_by_hand(learner, batch, synthetic)
     risk, scores = train_step(learner, batch, stream(1, "draws"))
     assert risk.total.item() == pytest.approx(expected, rel=1e-5)
     assert scores.positive.shape == (10,)
@@ -240,10 +245,13 @@ def test_an_entity_that_is_anchor_answer_and_pool_at_once_gets_the_sum_of_its_gr
     with torch.no_grad():
         learner.model.relations.fill_(1.0)
     learner.optimizer = SGD(learner.model.parameters(), lr=1.0)
-    pushed = {}
-    learner.entities.push = lambda ids, gradient: pushed.update(
-        zip(ids.tolist(), gradient.flatten().tolist(), strict=True)
-    )
+    pushed = Counter()
+
+    def push(ids: torch.Tensor, *gradients: torch.Tensor) -> None:
+        for entity, gradient in zip(ids.tolist(), torch.cat(gradients).tolist(), strict=True):
+            pushed[entity] += gradient[0]
+
+    learner.entities.push = push
     learner.sampler = FixedPool(graph, [0, 1])
     learner.sampler.known = graph.known("valid")  # nothing is known, so both count
     question = Questions(torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from puda import native
 from puda.types import Facts, Ids
 
 
@@ -48,6 +49,11 @@ class KnownAnswers:
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         count = (self.offsets[place + 1] - self.offsets[place]) * (self.keys[place] == keys)
         return self.offsets[place], count
+
+    def spans(self, keys: Ids) -> tuple[Ids, Ids]:
+        """Return where in `answers` each question's known answers start and stop."""
+        start, count = self._rows(keys)
+        return start, start + count
 
     def count(self, keys: Ids) -> Ids:
         """Return how many known answers each question has (Q,)."""
@@ -102,18 +108,20 @@ class KnownAnswers:
         return question[order], np.append(0, np.cumsum(counts))
 
     @cached_property
-    def _slot(self) -> Ids:
-        """Return scratch space: the mask's row of each question, -1 between calls."""
-        return np.full(len(self.keys) + 1, -1)
+    def _slot(self) -> NDArray[np.int32]:
+        """Return scratch space: a row of the mask by question, -1 between calls."""
+        return np.full(len(self.keys) + 1, -1, dtype=np.int32)
 
     def mask(self, keys: Ids, candidates: Ids) -> NDArray[np.bool_]:
         """Mark known answers: (Q, P) True where candidate p is a known answer of question q."""
         questions, offsets = self._transposed
+        place = np.searchsorted(self.keys, keys)
+        place[np.append(self.keys, -1)[place] != keys] = len(self.keys)  # questions without answer
+        if native.library is not None:
+            return native.mark(place, candidates, questions, offsets, self._slot)
         start, count = offsets[candidates], offsets[candidates + 1] - offsets[candidates]
         column = np.repeat(np.arange(len(candidates)), count)
         answered = questions[ranges(start, count)]  # the questions that the candidates answer
-        place = np.searchsorted(self.keys, keys)
-        place[np.append(self.keys, -1)[place] != keys] = len(self.keys)  # questions without answer
         asked, row = np.unique(place, return_inverse=True)
         self._slot[asked] = np.arange(len(asked))
         hit = self._slot[answered]

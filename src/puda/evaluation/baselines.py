@@ -64,7 +64,7 @@ class InverseRule:
     def __call__(self, questions: Questions) -> Tensor:
         """Score all entities: (Q, E)."""
         # Confidences are fractions of at most n facts: two of them differ by 1 / n^2 at least.
-        scores = self.popularity(questions).double() / (2 * self.num_facts**3)
+        scores = self.popularity(questions).double().div_(2 * self.num_facts**3)
         for side in (0, 1):
             rows = (questions.side == side).nonzero().squeeze(1).numpy()
             anchor = questions.anchor.numpy()[rows]
@@ -76,7 +76,7 @@ class InverseRule:
             best = torch.zeros(scores.numel(), dtype=scores.dtype)
             place = torch.from_numpy(row * scores.shape[1] + answer)
             best.scatter_reduce_(0, place, value, "amax")
-            scores = scores + best.view_as(scores)
+            scores += best.view_as(scores)
         return scores
 
 

@@ -12,17 +12,21 @@ DEGREES = (0, 1, 4, 16, 64, 256)
 """Lower ends of the buckets of an answer's number of training facts."""
 
 
-def evaluate(graph: KnowledgeGraph, score: Scorer, *, split: str = "test") -> Metrics:
+def evaluate(
+    graph: KnowledgeGraph, score: Scorer, *, split: str = "test", memory: int | None = None
+) -> Metrics:
     """Measure a scorer on one split, filtered by all that is known up to it.
 
     Validation is filtered by train and valid, test by all three: no test fact helps to choose.
+    `memory` is that of puda.evaluation.ranking.rank.
     """
     known = graph.known(*(("train", "valid") if split == "valid" else SPLITS))
     facts = graph.facts(split)
-    ranks = rank(score, facts, known)
+    ranks = rank(score, facts, known, memory=memory)
     report = measure(ranks, intervals=True)
     report["baselines"] = {
-        name: measure(rank(baseline(graph), facts, known)) for name, baseline in BASELINES.items()
+        name: measure(rank(baseline(graph), facts, known, memory=memory))
+        for name, baseline in BASELINES.items()
     }
     report["relations"] = _by(facts[:, 1], ranks, graph.relations.labels)
     categories = np.array(relation_categories(graph.train, graph.num_relations))

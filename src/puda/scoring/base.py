@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
+from puda.fused import product
 from puda.types import Questions
 
 
@@ -60,7 +61,9 @@ class ScoringFunction(nn.Module):
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Score candidates: rows (P, row) shared by all -> (Q, P), or own (Q, N, row) -> (Q, N)."""
         if candidates.dim() == 2:
-            return question @ candidates.T
+            return product(question, candidates)
+        if candidates.shape[1] == 1:  # as a known answer is: no need of a batch of products
+            return (question.unsqueeze(1) * candidates).sum(-1)
         return torch.einsum("qd,qnd->qn", question, candidates)
 
     def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:

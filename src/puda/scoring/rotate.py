@@ -7,6 +7,7 @@ from torch import Tensor
 
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
+from puda.fused import distance
 from puda.scoring.base import TiledScoring, even, halves, uniform
 
 
@@ -39,6 +40,11 @@ class RotatE(TiledScoring):
         re, im = halves(anchor)
         cos, sin = theta.cos(), theta.sin()
         return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)
+
+    def match(self, question: Tensor, candidates: Tensor) -> Tensor:
+        """Compare by distance, in one pass where there is a kernel and otherwise by tiles."""
+        apart = distance(question, candidates, complex_rows=True)
+        return super().match(question, candidates) if apart is None else self.margin - apart
 
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Sum the moduli of differences; the tiny constant makes the root's gradient finite."""

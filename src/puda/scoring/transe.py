@@ -7,6 +7,7 @@ from torch import Tensor
 
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
+from puda.fused import distance
 from puda.scoring.base import ScoringFunction, uniform
 
 
@@ -43,7 +44,10 @@ class TransE(ScoringFunction):
         return anchor + vectors * (1 - 2 * side).unsqueeze(-1)
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
-        """Compare by distance; neither form keeps a value per (question, candidate, d)."""
+        """Compare by distance; no form keeps a value per (question, candidate, d)."""
+        apart = distance(question, candidates) if self.norm == 1 else None
+        if apart is not None:
+            return self.margin - apart
         if candidates.dim() == 2:
             return self.margin - torch.cdist(question, candidates, p=self.norm)
         own = torch.cdist(question.unsqueeze(1), candidates, p=self.norm)  # (Q, 1, N)

@@ -48,7 +48,7 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     learner = Learner(
         model=model,
         entities=EntityTable(rows, optimizer=config.optimizer.name, learning_rate=rate),
-        optimizer=OPTIMIZERS[config.optimizer.name](model.parameters(), lr=rate),
+        optimizer=OPTIMIZERS[config.optimizer.name](model.parameters(), lr=rate, fused=True),
         sampler=sampler(graph, config.sampler.num_unlabeled, **sampler_options),
         objective=partial(objective, **options),
         adversary=_adversary(config, model.row_dim),
@@ -88,7 +88,7 @@ def _adversary(config: Config, row_dim: int) -> Adversary | None:
             activation=settings.activation,
             dropout=settings.dropout,
         )
-    optimizer = Adam(generator.parameters(), lr=settings.learning_rate)
+    optimizer = Adam(generator.parameters(), lr=settings.learning_rate, fused=True)
     return Adversary(generator, optimizer, settings.num_synthetic, settings.steps, settings.first)
 
 

@@ -75,23 +75,18 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     if len(questions) == 1 and learner.normalizes:
         raise ConfigError("one question cannot be normalised over: raise training.batch_size")
     unlabeled = learner.sampler.draw(batch, learner.score, stream)
-    if adversary is not None and adversary.first:
-        _generator_step(learner, adversary, batch, None, stream)
-    synthetic = torch.empty(0, model.row_dim)
-    if adversary is not None:
-        synthetic = adversary.generator(adversary.num_synthetic, stream).detach()  # (M, row)
 
     # The working set: only the rows that this batch touches (all of them for graph encoders).
     asked = [questions.anchor, answers, unlabeled.ids.flatten()]
     if model.whole_graph:
-        ids, place = torch.arange(model.num_entities), torch.cat(asked)
+        ids = [torch.arange(model.num_entities)]
+        leaves = [entities.pull(ids[0])]
+        rows = model.contextualize(leaves[0])  # (E, row)
+        anchor, answer, pool = (rows.index_select(0, part) for part in asked)
     else:
-        ids, place = torch.unique(torch.cat(asked), return_inverse=True)
-    leaf = entities.pull(ids)
-    rows = model.contextualize(leaf)  # (U, row)
-    anchor, answer, pool = (
-        rows.index_select(0, part) for part in place.split([len(part) for part in asked])
-    )
+        ids = asked
+        leaves = [entities.pull(part) for part in ids]
+        anchor, answer, pool = leaves
     question = model.encode(anchor, questions.relation, questions.side)
     if learner.dropout:
         question = model.drop(question, learner.dropout)
@@ -99,24 +94,34 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     scores = Scores(
         positive=model.match(own, answer.unsqueeze(1)).squeeze(1),  # (F,)
         unlabeled=model.match(question, pool.view(*unlabeled.ids.shape, model.row_dim)),  # (Q, N)
-        synthetic=model.match(question, synthetic),  # (Q, M)
+        synthetic=question.new_empty(len(question), 0),
         counted=unlabeled.counted,
         owner=owner,
     )
     scores = scores._replace(weight=learner.sampler.weigh(scores.unlabeled, scores.counted))
+    if adversary is not None:
+        if adversary.first:
+            known = _generator_step(learner, adversary, question, scores, stream)
+            scores = scores._replace(unlabeled_risk=known)
+        synthetic = adversary.generator(adversary.num_synthetic, stream).detach()  # (M, row)
+        scores = scores._replace(synthetic=model.match(question, synthetic))  # (Q, M)
     risk = learner.objective(scores)
     total = risk.total + _around(learner, batch, question, anchor, answer)
-    if not torch.isfinite(total):
-        raise Diverged("the risk is not finite")
-    total.backward()
-    assert leaf.grad is not None
+    _finite(total).backward()
     learner.sampler.observe(scores.unlabeled)
-    entities.push(ids, leaf.grad)
+    slopes = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+    entities.push(torch.cat(ids), *slopes)
     learner.optimizer.step()
     learner.optimizer.zero_grad()
 
     if adversary is not None and not adversary.first:
-        _generator_step(learner, adversary, batch, scores, stream)
+        with torch.no_grad():  # the questions as the model sees them now
+            rows = learner.rows()
+            question = model.ask(questions, rows)
+            own = question if owner is None else question.index_select(0, owner)
+            positive = model.match(own, rows.index_select(0, answers).unsqueeze(1)).squeeze(1)
+        seen = scores._replace(positive=positive, unlabeled_risk=risk.unlabeled.detach())
+        _generator_step(learner, adversary, question, seen, stream)
     return risk, scores
 
 
@@ -140,31 +145,28 @@ def _around(
     return total
 
 
-def _generator_step(
-    learner: Learner,
-    adversary: Adversary,
-    batch: Batch,
-    seen: Scores | None,
-    stream: torch.Generator,
-) -> None:
-    """Step G up the risk with fresh noise, against the model as it is now.
+def _finite(risk: Tensor) -> Tensor:
+    if not torch.isfinite(risk):
+        raise Diverged("the risk is not finite")
+    return risk
 
-    The unlabeled scores are those seen by the discriminator, if it has stepped: they reach G
-    only through max(0, .).
+
+def _generator_step(
+    learner: Learner, adversary: Adversary, question: Tensor, seen: Scores, stream: torch.Generator
+) -> Tensor:
+    """Step G up the risk with fresh noise, the model being constant; returns R_u- (a scalar).
+
+    The unlabeled scores are always those of the discriminator's step: they reach G only through
+    max(0, .).
     """
-    model = learner.model
-    with torch.no_grad():
-        rows = learner.rows()
-        question = model.ask(batch.questions, rows)
-        own = question if batch.owner is None else question.index_select(0, batch.owner)
-        positive = model.match(own, rows.index_select(0, batch.answers).unsqueeze(1)).squeeze(1)
-    constant = Scores(positive, question.new_empty(len(question), 0), torch.empty(0), None)
-    if seen is not None:
-        constant = seen._replace(positive=positive, unlabeled=seen.unlabeled.detach())
+    parameters, question = list(adversary.generator.parameters()), question.detach()
     for _ in range(adversary.steps):
-        synthetic = model.match(question, adversary.generator(adversary.num_synthetic, stream))
-        scores = constant._replace(synthetic=synthetic, owner=batch.owner)
-        (-learner.objective(scores).total).backward()
-        learner.optimizer.zero_grad()  # the model's own parameters are not G's to move
+        invented = adversary.generator(adversary.num_synthetic, stream)
+        synthetic = learner.model.match(question, invented)
+        risk = learner.objective(seen._replace(synthetic=synthetic))
+        seen = seen._replace(unlabeled_risk=risk.unlabeled)
+        slopes = torch.autograd.grad(-_finite(risk.total), parameters)
+        for parameter, slope in zip(parameters, slopes, strict=True):
+            parameter.grad = slope
         adversary.optimizer.step()
-        adversary.optimizer.zero_grad()
+    return risk.unlabeled

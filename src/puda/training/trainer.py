@@ -161,7 +161,9 @@ class Trainer:
         if len(self.graph.valid):
             known = self.graph.known("train", "valid")
             with self._advice(f"the validation after epoch {self.epoch}"):
-                report = measure(rank(self._trained().score, self.graph.valid, known))
+                memory = self.config.training.memory
+                ranks = rank(self._trained().score, self.graph.valid, known, memory=memory)
+                report = measure(ranks)
         mrr, best = report["both"]["mrr"] if report else None, self.best["mrr"]
         better = mrr is None or best is None or mrr > best  # no validation facts: later is better
         if better or self.config.training.keep == "last":

@@ -1,0 +1,148 @@
+"""Operations with hand-written gradients: one pass over (Q, N) where autograd would make many.
+
+Each takes the kernel of puda.native where there is one, and otherwise does the same in torch.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
+
+from puda import native
+
+COLUMNS = 1024
+"""Candidates of one matrix product: a tile of scores that stays in a core's cache."""
+
+
+def _apply(function: Any, *inputs: object) -> Tensor:
+    """Apply an autograd function, which torch does not type."""
+    out: Tensor = function.apply(*inputs)
+    return out
+
+
+class _LogSum(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, counted: Tensor | None) -> Tensor:
+        if native.fits(values):
+            total, ctx.share = native.log_sum(values, counted)
+            return total
+        if counted is not None:
+            values = values.masked_fill(~counted, -torch.inf)
+        total = values.logsumexp(1)
+        # A row where nothing counts has the sum -inf, and no share in it.
+        ctx.share = (values - total.clamp(min=-3e38).unsqueeze(1)).exp_()
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.share * gradient.unsqueeze(1), None
+
+
+def log_sum(values: Tensor, counted: Tensor | None) -> Tensor:
+    """ln sum_j exp(u_j) of each row (Q, N), over what counts: (Q,); -inf where nothing does."""
+    return _apply(_LogSum, values, counted)
+
+
+class _SoftplusMean(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, below: Tensor | None, counted: Tensor | None) -> Tensor:
+        if native.fits(values, *(() if below is None else (below,))):
+            mean, ctx.slope = native.softplus_mean(values, below, counted)
+        else:
+            margin = values if below is None else values - below.unsqueeze(1)
+            mean, ctx.slope = softplus(margin), margin.sigmoid()
+            number: Tensor | int = values.shape[1]
+            if counted is not None:
+                mean, ctx.slope = (x.masked_fill_(~counted, 0) for x in (mean, ctx.slope))
+                number = counted.sum(1, keepdim=True).clamp(min=1)
+            ctx.slope /= number
+            mean = mean.div_(number).sum(1)
+        ctx.has_below = below is not None
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        slope = ctx.slope * gradient.unsqueeze(1)
+        return slope, -slope.sum(1) if ctx.has_below else None, None
+
+
+def softplus_mean(values: Tensor, below: Tensor | None, counted: Tensor | None) -> Tensor:
+    """Mean_j softplus(u_j - p) of each row (Q, N), over what counts: (Q,); 0 where nothing does.
+
+    `below` holds p (Q,); None is p = 0.
+    """
+    return _apply(_SoftplusMean, values, below, counted)
+
+
+class _Cubes(Function):
+    @staticmethod
+    def forward(ctx: Any, squares: Tensor) -> Tensor:
+        ctx.size = squares.sqrt()
+        return torch.dot(squares.flatten(), ctx.size.flatten())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        slope: Tensor = ctx.size * (1.5 * gradient)
+        return slope
+
+
+def cubes(squares: Tensor) -> Tensor:
+    """Sum |x|^3 over squared sizes |x|^2 (...): a scalar; its slope 1.5 |x| is zero at zero."""
+    return _apply(_Cubes, squares)
+
+
+class _Product(Function):
+    @staticmethod
+    def forward(ctx: Any, question: Tensor, candidates: Tensor) -> Tensor:
+        ctx.save_for_backward(question, candidates)
+        out = question.new_empty(len(question), len(candidates))
+        for start in range(0, len(candidates), COLUMNS):
+            block = candidates[start : start + COLUMNS]
+            torch.mm(question, block.T, out=out[:, start : start + COLUMNS])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        question, candidates = ctx.saved_tensors
+        asked, offered = ctx.needs_input_grad
+        return gradient @ candidates if asked else None, gradient.T @ question if offered else None
+
+
+def product(question: Tensor, candidates: Tensor) -> Tensor:
+    """Q C^T of questions (Q, d) and candidates (P, d), in tiles where there are many: (Q, P)."""
+    if len(candidates) <= COLUMNS:
+        return question @ candidates.T
+    return _apply(_Product, question, candidates)
+
+
+class _Distance(Function):
+    @staticmethod
+    def forward(ctx: Any, question: Tensor, candidates: Tensor, complex_rows: bool) -> Tensor:
+        ctx.save_for_backward(question, candidates)
+        ctx.complex_rows = complex_rows
+        return native.distance(question, candidates, complex_rows=complex_rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        question, candidates = ctx.saved_tensors
+        gradient, complex_rows = gradient.contiguous(), ctx.complex_rows
+        slopes = native.distance_slope(question, candidates, gradient, complex_rows=complex_rows)
+        return *slopes, None
+
+
+def distance(question: Tensor, candidates: Tensor, *, complex_rows: bool = False) -> Tensor | None:
+    """sum_k |q_k - c_k|, complex moduli if rows hold real, then imaginary parts: (Q, P).
+
+    Candidates are shared (P, d) or own (Q, N, d). None: there is no kernel for it.
+    """
+    if not native.fits(question, candidates):
+        return None
+    return _apply(_Distance, question, candidates, complex_rows)

@@ -1,0 +1,361 @@
+/* The inner loops that torch has no operation for, each with a torch or numpy equal in Python.
+ *
+ * Plain C functions of arrays, called by ctypes from puda/native.py; OpenMP shares torch's threads.
+ * Work is divided by rows and every sum has a fixed order, so results do not depend on the number
+ * of threads. A score that is not a number stays one.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 8 };
+typedef float Floats __attribute__((vector_size(32), aligned(4)));
+typedef int32_t Ints __attribute__((vector_size(32), aligned(4)));
+typedef uint8_t Bytes __attribute__((vector_size(8), aligned(1)));
+
+static inline Floats all(float x) { return (Floats){x, x, x, x, x, x, x, x}; }
+static inline Floats load(const float *from) { return *(const Floats *)from; }
+static inline void store(float *to, Floats x) { *(Floats *)to = x; }
+static inline Floats pick(Ints mask, Floats x, Floats y) {
+    return (Floats)((mask & (Ints)x) | (~mask & (Ints)y));
+}
+static inline Floats size_of(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
+
+static inline float sum(Floats x) {
+    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+}
+
+/* Up to eight numbers of a row; `here` is known when compiling but for the last ones. */
+static inline Floats load_some(const float *from, int64_t here, float rest) {
+    if (here == LANES) return load(from);
+    Floats x = all(rest);
+    memcpy(&x, from, here * sizeof(float));
+    return x;
+}
+static inline void store_some(float *to, int64_t here, Floats x) {
+    if (here == LANES) store(to, x);
+    else memcpy(to, &x, here * sizeof(float));
+}
+
+/* Which of up to eight entries count; NULL: those that exist do. */
+static inline Ints counts(const uint8_t *counted, int64_t here) {
+    if (!counted) return (Ints){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)here;
+    Bytes bytes = {0};
+    if (here == LANES) memcpy(&bytes, counted, LANES);
+    else memcpy(&bytes, counted, here);
+    return __builtin_convertvector(bytes, Ints) != 0;
+}
+
+/* exp of numbers <= 0: 2^n exp(r), |r| <= ln(2)/2, by the Taylor series to r^7 (error < 1e-8). */
+static inline Floats exp_of(Floats x) {
+    const Ints tiny = x < all(-87.0f);
+    x = pick(tiny, all(-87.0f), x);
+    const Floats shift = all(12582912.0f); /* 1.5 * 2^23: adding it rounds to whole numbers */
+    const Floats n = (x * 1.44269504f + shift) - shift;
+    const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+    Floats y = all(1.0f / 5040);
+    y = y * r + 1.0f / 720;
+    y = y * r + 1.0f / 120;
+    y = y * r + 1.0f / 24;
+    y = y * r + 1.0f / 6;
+    y = y * r + 0.5f;
+    y = y * r + 1.0f;
+    y = y * r + 1.0f;
+    const Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+    return pick(tiny, all(0.0f), y * (Floats)power);
+}
+
+/* The parts of a row's sum, of up to eight entries at a time. */
+static inline Floats larger(Floats most, const float *x, const uint8_t *c, int64_t here) {
+    const Floats v = pick(counts(c, here), load_some(x, here, 0.0f), all(-INFINITY));
+    return pick((v > most) | (v != v), v, most); /* what is not a number wins */
+}
+static inline Floats exponents(const float *x, const uint8_t *c, int64_t here, float top, float *e) {
+    const Floats v = exp_of(load_some(x, here, top) - top);
+    const Floats counting = pick(counts(c, here), v, all(0.0f));
+    store_some(e, here, counting);
+    return counting;
+}
+
+/* total[q] = ln sum_j exp(u[q][j]) over what counts, share[q][j] = exp(u[q][j] - total[q]). */
+void puda_log_sum(const float *u, const uint8_t *counted, int64_t rows, int64_t n, float *total,
+                  float *share) {
+#pragma omp parallel for schedule(static)
+    for (int64_t q = 0; q < rows; q++) {
+        const float *x = u + q * n;
+        const uint8_t *c = counted ? counted + q * n : NULL;
+        float *s = share + q * n;
+        Floats most = all(-INFINITY), sums = all(0.0f);
+        int64_t j = 0;
+        for (; j + LANES <= n; j += LANES) most = larger(most, x + j, c ? c + j : NULL, LANES);
+        if (j < n) most = larger(most, x + j, c ? c + j : NULL, n - j);
+        float top = most[0];
+        for (int k = 1; k < LANES; k++) top = most[k] > top || most[k] != most[k] ? most[k] : top;
+        if (top == -INFINITY) { /* nothing counts */
+            total[q] = top;
+            memset(s, 0, n * sizeof(float));
+            continue;
+        }
+        for (j = 0; j + LANES <= n; j += LANES)
+            sums += exponents(x + j, c ? c + j : NULL, LANES, top, s + j);
+        if (j < n) sums += exponents(x + j, c ? c + j : NULL, n - j, top, s + j);
+        const float whole = sum(sums), scale = 1.0f / whole;
+        for (j = 0; j < n; j++) s[j] *= scale;
+        total[q] = top + logf(whole);
+    }
+}
+
+/* What a row's mean of softplus(m) = max(m, 0) + ln(1 + exp(-|m|)) is made of. */
+typedef struct {
+    Floats linear, product; /* one logarithm of a product serves many factors */
+    Ints number;
+} Softplus;
+
+static inline void add_softplus(Softplus *to, const float *x, const uint8_t *c, int64_t here,
+                                float below, float *slope) {
+    const Ints in = counts(c, here);
+    const Floats m = pick(in, load_some(x, here, 0.0f) - below, all(0.0f));
+    const Floats e = pick(in, exp_of(-size_of(m)), all(0.0f));
+    const Floats inverse = 1.0f / (1.0f + e);
+    const Floats sigmoid = pick(m > 0.0f, inverse, e * inverse);
+    store_some(slope, here, pick(in, sigmoid, all(0.0f)));
+    to->linear += pick(m < 0.0f, all(0.0f), m);
+    to->product *= 1.0f + e;
+    to->number -= in;
+}
+
+static inline float take_logarithm(Softplus *of) {
+    float logs = 0.0f;
+    for (int k = 0; k < LANES; k++) logs += logf(of->product[k]);
+    of->product = all(1.0f);
+    return logs;
+}
+
+/* mean[q] = mean softplus(u[q][j] - p[q]) over what counts, and its slope by u in slope[q][j]. */
+void puda_softplus_mean(const float *u, const float *p, const uint8_t *counted, int64_t rows,
+                        int64_t n, float *mean, float *slope) {
+#pragma omp parallel for schedule(static)
+    for (int64_t q = 0; q < rows; q++) {
+        const float *x = u + q * n;
+        const float below = p ? p[q] : 0.0f;
+        const uint8_t *c = counted ? counted + q * n : NULL;
+        float *s = slope + q * n, logs = 0.0f;
+        Softplus parts = {all(0.0f), all(1.0f), {0}};
+        int64_t j = 0, left = 64; /* factors <= 2: 64 of them stay finite */
+        for (; j + LANES <= n; j += LANES) {
+            add_softplus(&parts, x + j, c ? c + j : NULL, LANES, below, s + j);
+            if (--left == 0) logs += take_logarithm(&parts), left = 64;
+        }
+        if (j < n) add_softplus(&parts, x + j, c ? c + j : NULL, n - j, below, s + j);
+        logs += take_logarithm(&parts);
+        int32_t number = 0;
+        for (int k = 0; k < LANES; k++) number += parts.number[k];
+        const float scale = number ? 1.0f / number : 0.0f;
+        mean[q] = (sum(parts.linear) + logs) * scale;
+        for (j = 0; j < n; j++) s[j] *= scale;
+    }
+}
+
+/* Count the rivals of answers in rows of scores. Row q has the items first[q] .. first[q + 1] - 1,
+ * an item is an answer, and the known entities known[from[q] .. until[q] - 1], which are no rivals.
+ * Returns 0 where a score is not finite. */
+int puda_count(const float *scores, int64_t rows, int64_t n, const int64_t *first,
+               const int64_t *answer, const int64_t *from, const int64_t *until,
+               const int64_t *known, int64_t *greater, int64_t *equal, int64_t *left_out) {
+    int finite = 1;
+#pragma omp parallel for schedule(dynamic, 16) reduction(&& : finite)
+    for (int64_t q = 0; q < rows; q++) {
+        const float *x = scores + q * n;
+        Floats flaw = all(0.0f);
+        int64_t j = 0;
+        for (; j + LANES <= n; j += LANES) flaw += load(x + j) - load(x + j);
+        for (; j < n; j++) flaw[0] += x[j] - x[j];
+        if (!(sum(flaw) == 0.0f)) finite = 0;
+        for (int64_t i = first[q]; i < first[q + 1]; i++) {
+            const float own = x[answer[i]];
+            Ints above = {0}, level = {0};
+            for (j = 0; j + LANES <= n; j += LANES) {
+                above -= load(x + j) > own;
+                level -= load(x + j) == own;
+            }
+            int64_t more = 0, same = -1, out = 0; /* the answer is level with itself */
+            for (int k = 0; k < LANES; k++) more += above[k], same += level[k];
+            for (; j < n; j++) more += x[j] > own, same += x[j] == own;
+            for (int64_t k = from[q]; k < until[q]; k++) {
+                if (known[k] == answer[i]) continue;
+                const float other = x[known[k]];
+                more -= other > own, same -= other == own, out++;
+            }
+            greater[i] = more, equal[i] = same, left_out[i] = out;
+        }
+    }
+    return finite;
+}
+
+/* known[row][column] = 1 where candidate `column` is a known answer of the question `place[row]`.
+ * The questions that an entity answers are question[offset[e] .. offset[e + 1] - 1]; slot (by
+ * question) is scratch space, -1 between calls. Returns 0 where there is no memory. */
+int puda_mark(const int64_t *place, int64_t rows, const int64_t *candidate, int64_t columns,
+              const int64_t *question, const int64_t *offset, int32_t *slot, uint8_t *known) {
+    int32_t *next = malloc(rows * sizeof *next); /* rows that ask the same are a chain */
+    if (rows && !next) return 0;
+    for (int64_t row = 0; row < rows; row++) {
+        next[row] = slot[place[row]];
+        slot[place[row]] = row;
+    }
+    for (int64_t column = 0; column < columns; column++) {
+        const int64_t e = candidate[column];
+        for (int64_t k = offset[e]; k < offset[e + 1]; k++)
+            for (int32_t row = slot[question[k]]; row >= 0; row = next[row])
+                known[row * columns + column] = 1;
+    }
+    for (int64_t row = 0; row < rows; row++) slot[place[row]] = -1;
+    free(next);
+    return 1;
+}
+
+/* Distances sum_k |q_k - c_k|, or sum_k of complex moduli where a row holds real, then imaginary
+ * parts. Candidates are shared (columns, d), or own to each question (rows, columns, d). */
+static inline float manhattan(const float *q, const float *c, int64_t d) {
+    Floats near = all(0.0f), far = all(0.0f);
+    int64_t k = 0;
+    for (; k + 2 * LANES <= d; k += 2 * LANES) {
+        near += size_of(load(q + k) - load(c + k));
+        far += size_of(load(q + k + LANES) - load(c + k + LANES));
+    }
+    float rest = 0.0f;
+    for (; k < d; k++) rest += fabsf(q[k] - c[k]);
+    return sum(near + far) + rest;
+}
+
+static inline Floats root(Floats x) {
+    for (int k = 0; k < LANES; k++) x[k] = sqrtf(x[k]);
+    return x;
+}
+
+static inline float moduli(const float *q, const float *c, int64_t d) {
+    const int64_t half = d / 2;
+    Floats total = all(0.0f);
+    int64_t k = 0;
+    for (; k + LANES <= half; k += LANES) {
+        const Floats re = load(q + k) - load(c + k);
+        const Floats im = load(q + half + k) - load(c + half + k);
+        total += root(re * re + im * im);
+    }
+    float rest = 0.0f;
+    for (; k < half; k++) {
+        const float re = q[k] - c[k], im = q[half + k] - c[half + k];
+        rest += sqrtf(re * re + im * im);
+    }
+    return sum(total) + rest;
+}
+
+void puda_distance(int complex, const float *q, const float *c, int64_t rows, int64_t columns,
+                   int64_t d, int own, float *out) {
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        const float *block = own ? c + i * columns * d : c;
+        for (int64_t j = 0; j < columns; j++)
+            out[i * columns + j] = complex ? moduli(q + i * d, block + j * d, d)
+                                           : manhattan(q + i * d, block + j * d, d);
+    }
+}
+
+/* Add g * (slope of the distance by q) to dq. */
+static inline void add_slope(int complex, const float *q, const float *c, float g, int64_t d,
+                             float *restrict dq) {
+    if (!complex) {
+        int64_t k = 0;
+        for (; k + LANES <= d; k += LANES) {
+            const Floats x = load(q + k) - load(c + k);
+            const Floats up = (Floats)((x > 0.0f) & (Ints)all(g));
+            const Floats down = (Floats)((x < 0.0f) & (Ints)all(g));
+            store(dq + k, load(dq + k) + (up - down));
+        }
+        for (; k < d; k++) dq[k] += g * ((q[k] > c[k]) - (q[k] < c[k]));
+        return;
+    }
+    const int64_t half = d / 2;
+    int64_t k = 0;
+    for (; k + LANES <= half; k += LANES) {
+        const Floats re = load(q + k) - load(c + k);
+        const Floats im = load(q + half + k) - load(c + half + k);
+        const Floats square = re * re + im * im;
+        const Floats f = pick(square > 0.0f, g / root(square), all(0.0f));
+        store(dq + k, load(dq + k) + f * re);
+        store(dq + half + k, load(dq + half + k) + f * im);
+    }
+    for (; k < half; k++) {
+        const float re = q[k] - c[k], im = q[half + k] - c[half + k];
+        const float square = re * re + im * im, f = square > 0.0f ? g / sqrtf(square) : 0.0f;
+        dq[k] += f * re, dq[half + k] += f * im;
+    }
+}
+
+/* Gradients by questions and by candidates, both of which start from zero. */
+void puda_distance_slope(int complex, const float *q, const float *c, const float *g, int64_t rows,
+                         int64_t columns, int64_t d, int own, float *dq, float *dc) {
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        const float *block = own ? c + i * columns * d : c;
+        for (int64_t j = 0; j < columns; j++) {
+            const float slope = g[i * columns + j];
+            if (slope == 0.0f) continue;
+            add_slope(complex, q + i * d, block + j * d, slope, d, dq + i * d);
+            if (own) add_slope(complex, block + j * d, q + i * d, slope, d, dc + (i * columns + j) * d);
+        }
+    }
+    if (own) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t i = 0; i < rows; i++)
+            if (g[i * columns + j] != 0.0f)
+                add_slope(complex, c + j * d, q + i * d, g[i * columns + j], d, dc + j * d);
+}
+
+/* Adagrad on the rows of a table. Ids may repeat: their gradients are summed first, in order.
+ * Gradients come in blocks of rows; slot (entities) is scratch space, -1 between calls. */
+int puda_adagrad(float *weight, float *state, int64_t d, const int64_t *ids, int64_t blocks,
+                 const int64_t *sizes, const float *const *gradients, int32_t *slot, float rate) {
+    int64_t n = 0;
+    for (int64_t b = 0; b < blocks; b++) n += sizes[b];
+    const float **source = malloc(n * sizeof *source);
+    int64_t *row = malloc(n * sizeof *row);
+    int32_t *chain = malloc(3 * n * sizeof *chain), *head = chain + n, *last = chain + 2 * n;
+    if (n && (!source || !row || !chain)) return 0;
+    int64_t distinct = 0, i = 0;
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t k = 0; k < sizes[b]; k++, i++) {
+            source[i] = gradients[b] + k * d;
+            chain[i] = -1;
+            const int32_t at = slot[ids[i]];
+            if (at < 0) {
+                slot[ids[i]] = distinct;
+                row[distinct] = ids[i];
+                head[distinct] = last[distinct] = i;
+                distinct++;
+            } else {
+                chain[last[at]] = i;
+                last[at] = i;
+            }
+        }
+#pragma omp parallel
+    {
+        float total[d];
+#pragma omp for schedule(static)
+        for (int64_t u = 0; u < distinct; u++) {
+            memcpy(total, source[head[u]], sizeof total);
+            for (int32_t k = chain[head[u]]; k >= 0; k = chain[k])
+                for (int64_t x = 0; x < d; x++) total[x] += source[k][x];
+            float *w = weight + row[u] * d, *s = state + row[u] * d;
+            for (int64_t x = 0; x < d; x++) {
+                s[x] += total[x] * total[x];
+                w[x] -= rate * total[x] / (sqrtf(s[x]) + 1e-10f);
+            }
+            slot[row[u]] = -1;
+        }
+    }
+    free(source), free(row), free(chain);
+    return 1;
+}

@@ -1,0 +1,169 @@
+"""The kernels of native.c, where this installation has them; each caller has an equal without.
+
+They are built when the package is, if there is a compiler. All take arrays in row order, of single
+precision where they hold numbers: `fits` tells whether tensors are such.
+"""
+
+import ctypes
+import platform
+from collections.abc import Sequence
+from ctypes import c_float, c_int, c_int64, c_void_p
+from pathlib import Path
+
+import numpy as np
+import torch  # before the library is loaded: both then share one OpenMP and its threads
+from numpy.typing import NDArray
+from torch import Tensor
+
+from puda.types import Ids
+
+PATH = Path(__file__).with_name("libpuda.so")
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    """Load the library if it is there and this processor can run it."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    if x86 and torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    for name, (result, *arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_P, _N = c_void_p, c_int64
+_SIGNATURES = {
+    "puda_log_sum": (None, _P, _P, _N, _N, _P, _P),
+    "puda_softplus_mean": (None, _P, _P, _P, _N, _N, _P, _P),
+    "puda_count": (c_int, _P, _N, _N, _P, _P, _P, _P, _P, _P, _P, _P),
+    "puda_mark": (c_int, _P, _N, _P, _N, _P, _P, _P, _P),
+    "puda_distance": (None, c_int, _P, _P, _N, _N, _N, c_int, _P),
+    "puda_distance_slope": (None, c_int, _P, _P, _P, _N, _N, _N, c_int, _P, _P),
+    "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
+}
+
+library = _load(PATH)
+
+
+def fits(*tensors: Tensor) -> bool:
+    """Whether there are kernels, and they can read these numbers."""
+    return library is not None and all(
+        t.dtype == torch.float32 and t.is_contiguous() and t.device.type == "cpu" for t in tensors
+    )
+
+
+def _at(values: Tensor | None) -> int | None:
+    return None if values is None else values.data_ptr()
+
+
+def _truth(counted: Tensor | None) -> Tensor | None:
+    """One byte for each truth value, in row order."""
+    return None if counted is None else counted.contiguous()
+
+
+def log_sum(values: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return ln sum exp (Q,) of rows (Q, N) over what counts, and its slopes (Q, N)."""
+    assert library is not None
+    total, share, counted = values.new_empty(len(values)), torch.empty_like(values), _truth(counted)
+    library.puda_log_sum(
+        _at(values), _at(counted), *values.shape, total.data_ptr(), share.data_ptr()
+    )
+    return total, share
+
+
+def softplus_mean(
+    values: Tensor, below: Tensor | None, counted: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return mean softplus(values - below) (Q,) over what counts, and its slopes (Q, N)."""
+    assert library is not None
+    mean, slope, counted = values.new_empty(len(values)), torch.empty_like(values), _truth(counted)
+    library.puda_softplus_mean(
+        _at(values), _at(below), _at(counted), *values.shape, mean.data_ptr(), slope.data_ptr()
+    )
+    return mean, slope
+
+
+def distance(question: Tensor, candidates: Tensor, *, complex_rows: bool) -> Tensor:
+    """Return sums (Q, P) of |q - c|, or of complex moduli, over rows (P, d) or (Q, N, d)."""
+    assert library is not None
+    own, columns = candidates.dim() == 3, candidates.shape[-2]
+    out = question.new_empty(len(question), columns)
+    library.puda_distance(
+        complex_rows, _at(question), _at(candidates), *out.shape, question.shape[1], own, _at(out)
+    )
+    return out
+
+
+def distance_slope(
+    question: Tensor, candidates: Tensor, gradient: Tensor, *, complex_rows: bool
+) -> tuple[Tensor, Tensor]:
+    """Turn a gradient (Q, P) of distances into those of questions and of candidates."""
+    assert library is not None
+    own, to_question = candidates.dim() == 3, torch.zeros_like(question)
+    to_candidates = torch.zeros_like(candidates)
+    library.puda_distance_slope(
+        complex_rows,
+        _at(question),
+        _at(candidates),
+        _at(gradient),
+        *gradient.shape,
+        question.shape[1],
+        own,
+        _at(to_question),
+        _at(to_candidates),
+    )
+    return to_question, to_candidates
+
+
+def adagrad(
+    weight: Tensor,
+    state: Tensor,
+    ids: Tensor,
+    gradients: Sequence[Tensor],
+    slot: Tensor,
+    rate: float,
+) -> None:
+    """Step rows `ids` (n,), which may repeat, down their gradients, blocks of n rows in all."""
+    assert library is not None
+    number = len(gradients)
+    sizes = (c_int64 * number)(*(len(block) for block in gradients))
+    starts = (c_void_p * number)(*(block.data_ptr() for block in gradients))
+    done = library.puda_adagrad(
+        _at(weight), _at(state), weight.shape[1], _at(ids), number, sizes, starts, _at(slot), rate
+    )
+    if not done:
+        raise MemoryError
+
+
+def mark(
+    place: Ids, candidates: Ids, question: Ids, offset: Ids, slot: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return (Q, P) True where a candidate answers a question; see `KnownAnswers.mask`."""
+    assert library is not None
+    known = np.zeros((len(place), len(candidates)), dtype=bool)
+    arrays = place, candidates, question, offset, slot, known
+    assert all(array.flags.c_contiguous for array in arrays)
+    at = [array.ctypes.data for array in arrays]
+    done = library.puda_mark(at[0], len(place), at[1], len(candidates), *at[2:])
+    if not done:
+        raise MemoryError
+    return known
+
+
+def count(
+    scores: Tensor, first: Ids, answers: Ids, start: Ids, stop: Ids, known: Ids
+) -> tuple[bool, Ids]:
+    """Count the rivals of answers in rows of scores (T, E); see puda.evaluation.ranking.
+
+    Returns whether all scores are finite, and the counts (3, I).
+    """
+    assert library is not None
+    counts = np.zeros((3, len(answers)), dtype=np.int64)
+    arrays = first, answers, start, stop, known, *counts
+    assert all(array.flags.c_contiguous for array in arrays)
+    at = (array.ctypes.data for array in arrays)
+    return bool(library.puda_count(_at(scores), *scores.shape, *at)), counts
