@@ -17,7 +17,7 @@ FLOORS = {
             "tables scoring objectives generator regularizers",
             "sampling evaluation runs",
             "training",
-            "predict",
+            "predict bench",
             "api display cli",
         )
     )

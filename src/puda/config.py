@@ -92,7 +92,9 @@ class GeneratorConfig(Section):
     dropout: float = Field(0.5, ge=0, lt=1)
     learning_rate: float = Field(1e-4, gt=0)  # of its Adam
     steps: int = Field(1, ge=1)  # for each of the discriminator's
-    first: bool = True  # step before the discriminator as the authors' code does, not after
+    # One draw of entities for both, which step at once; or fresh entities for the generator's own
+    # step, which comes before the discriminator's (authors' code) or after it (paper).
+    order: Literal["together", "before", "after"] = "together"
 
 
 class OptimizerConfig(Section):

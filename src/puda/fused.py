@@ -27,19 +27,30 @@ class _LogSum(Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, counted: Tensor | None) -> Tensor:
         if native.fits(values):
-            total, ctx.share = native.log_sum(values, counted)
-            return total
-        if counted is not None:
-            values = values.masked_fill(~counted, -torch.inf)
-        total = values.logsumexp(1)
-        # A row where nothing counts has the sum -inf, and no share in it.
-        ctx.share = (values - total.clamp(min=-3e38).unsqueeze(1)).exp_()
+            counted = None if counted is None else counted.contiguous()
+            total, top, scale = native.log_sum(values, counted)
+        else:
+            counting = _counting(values, counted, -torch.inf)
+            top = counting.amax(1)
+            # A row where nothing counts has the sum -inf; its slopes are zero all the same.
+            whole = (counting - top.clamp(min=-3e38).unsqueeze(1)).exp_().sum(1)
+            total, scale = top + whole.log(), 1 / whole.clamp(min=1)
+        ctx.save_for_backward(values, counted, top, scale)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.share * gradient.unsqueeze(1), None
+        values, counted, top, scale = ctx.saved_tensors
+        gradient = gradient * scale
+        if native.fits(values):
+            return native.log_sum_slope(values, counted, top, gradient), None
+        share = (values - top.clamp(min=-3e38).unsqueeze(1)).exp_()
+        return _counting(share * gradient.unsqueeze(1), counted, 0), None
+
+
+def _counting(values: Tensor, counted: Tensor | None, otherwise: float) -> Tensor:
+    return values if counted is None else values.masked_fill(~counted, otherwise)
 
 
 def log_sum(values: Tensor, counted: Tensor | None) -> Tensor:
@@ -50,25 +61,33 @@ def log_sum(values: Tensor, counted: Tensor | None) -> Tensor:
 class _SoftplusMean(Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, below: Tensor | None, counted: Tensor | None) -> Tensor:
-        if native.fits(values, *(() if below is None else (below,))):
-            mean, ctx.slope = native.softplus_mean(values, below, counted)
+        if _SoftplusMean.has_kernel(values, below):
+            counted = None if counted is None else counted.contiguous()
+            mean, weight = native.softplus_mean(values, below, counted)
         else:
             margin = values if below is None else values - below.unsqueeze(1)
-            mean, ctx.slope = softplus(margin), margin.sigmoid()
-            number: Tensor | int = values.shape[1]
-            if counted is not None:
-                mean, ctx.slope = (x.masked_fill_(~counted, 0) for x in (mean, ctx.slope))
-                number = counted.sum(1, keepdim=True).clamp(min=1)
-            ctx.slope /= number
-            mean = mean.div_(number).sum(1)
-        ctx.has_below = below is not None
+            number = values.new_full(values.shape[:1], values.shape[1])
+            weight = 1 / (number if counted is None else counted.sum(1)).clamp(min=1)
+            mean = _counting(softplus(margin), counted, 0).sum(1) * weight
+        ctx.save_for_backward(values, below, counted, weight)
         return mean
+
+    @staticmethod
+    def has_kernel(values: Tensor, below: Tensor | None) -> bool:
+        return native.fits(values) if below is None else native.fits(values, below)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        slope = ctx.slope * gradient.unsqueeze(1)
-        return slope, -slope.sum(1) if ctx.has_below else None, None
+        values, below, counted, weight = ctx.saved_tensors
+        gradient = gradient * weight
+        if _SoftplusMean.has_kernel(values, below):
+            slope, whole = native.softplus_slope(values, below, counted, gradient)
+        else:
+            margin = values if below is None else values - below.unsqueeze(1)
+            slope = _counting(margin.sigmoid() * gradient.unsqueeze(1), counted, 0)
+            whole = slope.sum(1)
+        return slope, None if below is None else -whole, None
 
 
 def softplus_mean(values: Tensor, below: Tensor | None, counted: Tensor | None) -> Tensor:
@@ -120,6 +139,25 @@ def product(question: Tensor, candidates: Tensor) -> Tensor:
     if len(candidates) <= COLUMNS:
         return question @ candidates.T
     return _apply(_Product, question, candidates)
+
+
+class _RowDot(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return native.row_dot(x, y) if native.fits(x, y) else (x * y).sum(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        gradient = gradient.unsqueeze(1)
+        return gradient * y, gradient * x
+
+
+def row_dot(x: Tensor, y: Tensor) -> Tensor:
+    """Product of each row (n, d) of x with that of y: (n,)."""
+    return _apply(_RowDot, x, y)
 
 
 class _Distance(Function):

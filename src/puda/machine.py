@@ -9,9 +9,10 @@ from pathlib import Path
 
 def free_memory() -> int:
     """Return the bytes that a program can take without pushing others out; 2 GB if unknown."""
-    with suppress(OSError, AttributeError):
-        text = Path("/proc/meminfo").read_text()
-        return 1024 * int(re.search(r"MemAvailable:\s+(\d+)", text)[1])  # type: ignore[index]
+    with suppress(OSError):
+        found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        if found:
+            return 1024 * int(found[1])
     with suppress(OSError, ValueError, AttributeError):  # there is no such call on Windows
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     return 2_000_000_000
@@ -26,5 +27,5 @@ def keep_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+        if libc.mallopt(-3, 1 << 30):  # M_MMAP_THRESHOLD; an old glibc refuses so much
+            libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

@@ -12,7 +12,6 @@
 enum { LANES = 8 };
 typedef float Floats __attribute__((vector_size(32), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(32), aligned(4)));
-typedef uint8_t Bytes __attribute__((vector_size(8), aligned(1)));
 
 static inline Floats all(float x) { return (Floats){x, x, x, x, x, x, x, x}; }
 static inline Floats load(const float *from) { return *(const Floats *)from; }
@@ -41,10 +40,11 @@ static inline void store_some(float *to, int64_t here, Floats x) {
 /* Which of up to eight entries count; NULL: those that exist do. */
 static inline Ints counts(const uint8_t *counted, int64_t here) {
     if (!counted) return (Ints){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)here;
-    Bytes bytes = {0};
-    if (here == LANES) memcpy(&bytes, counted, LANES);
-    else memcpy(&bytes, counted, here);
-    return __builtin_convertvector(bytes, Ints) != 0;
+    int32_t w[2] = {0}; /* four bytes each, which as many lanes look at */
+    if (here == LANES) memcpy(w, counted, LANES);
+    else memcpy(w, counted, here);
+    const Ints bytes = {0xff, 0xff00, 0xff0000, 0xff000000, 0xff, 0xff00, 0xff0000, 0xff000000};
+    return ((Ints){w[0], w[0], w[0], w[0], w[1], w[1], w[1], w[1]} & bytes) != 0;
 }
 
 /* exp of numbers <= 0: 2^n exp(r), |r| <= ln(2)/2, by the Taylor series to r^7 (error < 1e-8). */
@@ -66,43 +66,53 @@ static inline Floats exp_of(Floats x) {
     return pick(tiny, all(0.0f), y * (Floats)power);
 }
 
-/* The parts of a row's sum, of up to eight entries at a time. */
+/* The parts of a row, of up to eight entries at a time; c is NULL or what counts. */
 static inline Floats larger(Floats most, const float *x, const uint8_t *c, int64_t here) {
     const Floats v = pick(counts(c, here), load_some(x, here, 0.0f), all(-INFINITY));
     return pick((v > most) | (v != v), v, most); /* what is not a number wins */
 }
-static inline Floats exponents(const float *x, const uint8_t *c, int64_t here, float top, float *e) {
-    const Floats v = exp_of(load_some(x, here, top) - top);
-    const Floats counting = pick(counts(c, here), v, all(0.0f));
-    store_some(e, here, counting);
-    return counting;
+static inline Floats exponents(const float *x, const uint8_t *c, int64_t here, float top) {
+    return pick(counts(c, here), exp_of(load_some(x, here, top) - top), all(0.0f));
 }
 
-/* total[q] = ln sum_j exp(u[q][j]) over what counts, share[q][j] = exp(u[q][j] - total[q]). */
+/* total[q] = ln sum_j exp(u[q][j]) over what counts = top[q] - ln scale[q], the largest entry and
+ * the rest of it; they are kept apart, since large entries leave no digits for the rest. */
 void puda_log_sum(const float *u, const uint8_t *counted, int64_t rows, int64_t n, float *total,
-                  float *share) {
+                  float *top, float *scale) {
 #pragma omp parallel for schedule(static)
     for (int64_t q = 0; q < rows; q++) {
         const float *x = u + q * n;
         const uint8_t *c = counted ? counted + q * n : NULL;
-        float *s = share + q * n;
         Floats most = all(-INFINITY), sums = all(0.0f);
         int64_t j = 0;
         for (; j + LANES <= n; j += LANES) most = larger(most, x + j, c ? c + j : NULL, LANES);
         if (j < n) most = larger(most, x + j, c ? c + j : NULL, n - j);
-        float top = most[0];
-        for (int k = 1; k < LANES; k++) top = most[k] > top || most[k] != most[k] ? most[k] : top;
-        if (top == -INFINITY) { /* nothing counts */
-            total[q] = top;
-            memset(s, 0, n * sizeof(float));
-            continue;
+        float t = most[0];
+        for (int k = 1; k < LANES; k++) t = most[k] > t || most[k] != most[k] ? most[k] : t;
+        total[q] = top[q] = t, scale[q] = 0.0f;
+        if (t == -INFINITY) continue; /* nothing counts */
+        for (j = 0; j + LANES <= n; j += LANES) sums += exponents(x + j, c ? c + j : NULL, LANES, t);
+        if (j < n) sums += exponents(x + j, c ? c + j : NULL, n - j, t);
+        const float whole = sum(sums);
+        total[q] += logf(whole), scale[q] = 1.0f / whole;
+    }
+}
+
+/* slope[q][j] = gradient[q] exp(u[q][j] - top[q]), 0 for what does not count. */
+void puda_log_sum_slope(const float *u, const uint8_t *counted, const float *top,
+                        const float *gradient, int64_t rows, int64_t n, float *slope) {
+#pragma omp parallel for schedule(static)
+    for (int64_t q = 0; q < rows; q++) {
+        const float *x = u + q * n;
+        const uint8_t *c = counted ? counted + q * n : NULL;
+        float *s = slope + q * n;
+        int64_t j = 0;
+        for (; j + LANES <= n; j += LANES)
+            store(s + j, gradient[q] * exponents(x + j, c ? c + j : NULL, LANES, top[q]));
+        if (j < n) {
+            const Floats rest = exponents(x + j, c ? c + j : NULL, n - j, top[q]);
+            store_some(s + j, n - j, gradient[q] * rest);
         }
-        for (j = 0; j + LANES <= n; j += LANES)
-            sums += exponents(x + j, c ? c + j : NULL, LANES, top, s + j);
-        if (j < n) sums += exponents(x + j, c ? c + j : NULL, n - j, top, s + j);
-        const float whole = sum(sums), scale = 1.0f / whole;
-        for (j = 0; j < n; j++) s[j] *= scale;
-        total[q] = top + logf(whole);
     }
 }
 
@@ -113,15 +123,11 @@ typedef struct {
 } Softplus;
 
 static inline void add_softplus(Softplus *to, const float *x, const uint8_t *c, int64_t here,
-                                float below, float *slope) {
+                                float below) {
     const Ints in = counts(c, here);
     const Floats m = pick(in, load_some(x, here, 0.0f) - below, all(0.0f));
-    const Floats e = pick(in, exp_of(-size_of(m)), all(0.0f));
-    const Floats inverse = 1.0f / (1.0f + e);
-    const Floats sigmoid = pick(m > 0.0f, inverse, e * inverse);
-    store_some(slope, here, pick(in, sigmoid, all(0.0f)));
     to->linear += pick(m < 0.0f, all(0.0f), m);
-    to->product *= 1.0f + e;
+    to->product *= 1.0f + pick(in, exp_of(-size_of(m)), all(0.0f));
     to->number -= in;
 }
 
@@ -132,28 +138,60 @@ static inline float take_logarithm(Softplus *of) {
     return logs;
 }
 
-/* mean[q] = mean softplus(u[q][j] - p[q]) over what counts, and its slope by u in slope[q][j]. */
+/* mean[q] = mean softplus(u[q][j] - p[q]) over what counts, weight[q] = 1 / how many do, or 0. */
 void puda_softplus_mean(const float *u, const float *p, const uint8_t *counted, int64_t rows,
-                        int64_t n, float *mean, float *slope) {
+                        int64_t n, float *mean, float *weight) {
 #pragma omp parallel for schedule(static)
     for (int64_t q = 0; q < rows; q++) {
         const float *x = u + q * n;
         const float below = p ? p[q] : 0.0f;
         const uint8_t *c = counted ? counted + q * n : NULL;
-        float *s = slope + q * n, logs = 0.0f;
+        float logs = 0.0f;
         Softplus parts = {all(0.0f), all(1.0f), {0}};
         int64_t j = 0, left = 64; /* factors <= 2: 64 of them stay finite */
         for (; j + LANES <= n; j += LANES) {
-            add_softplus(&parts, x + j, c ? c + j : NULL, LANES, below, s + j);
+            add_softplus(&parts, x + j, c ? c + j : NULL, LANES, below);
             if (--left == 0) logs += take_logarithm(&parts), left = 64;
         }
-        if (j < n) add_softplus(&parts, x + j, c ? c + j : NULL, n - j, below, s + j);
+        if (j < n) add_softplus(&parts, x + j, c ? c + j : NULL, n - j, below);
         logs += take_logarithm(&parts);
         int32_t number = 0;
         for (int k = 0; k < LANES; k++) number += parts.number[k];
-        const float scale = number ? 1.0f / number : 0.0f;
-        mean[q] = (sum(parts.linear) + logs) * scale;
-        for (j = 0; j < n; j++) s[j] *= scale;
+        weight[q] = number ? 1.0f / number : 0.0f;
+        mean[q] = (sum(parts.linear) + logs) * weight[q];
+    }
+}
+
+static inline Floats sigmoids(const float *x, const uint8_t *c, int64_t here, float below) {
+    const Ints in = counts(c, here);
+    const Floats m = pick(in, load_some(x, here, 0.0f) - below, all(0.0f));
+    const Floats e = exp_of(-size_of(m)), inverse = 1.0f / (1.0f + e);
+    return pick(in, pick(m < 0.0f, e * inverse, inverse), all(0.0f));
+}
+
+/* slope[q][j] = gradient[q] sigmoid(u[q][j] - p[q]), 0 for what does not count; whole[q] its sum. */
+void puda_softplus_slope(const float *u, const float *p, const uint8_t *counted,
+                         const float *gradient, int64_t rows, int64_t n, float *slope,
+                         float *whole) {
+#pragma omp parallel for schedule(static)
+    for (int64_t q = 0; q < rows; q++) {
+        const float *x = u + q * n;
+        const float below = p ? p[q] : 0.0f;
+        const uint8_t *c = counted ? counted + q * n : NULL;
+        float *s = slope + q * n;
+        Floats sums = all(0.0f);
+        int64_t j = 0;
+        for (; j + LANES <= n; j += LANES) {
+            const Floats g = gradient[q] * sigmoids(x + j, c ? c + j : NULL, LANES, below);
+            store(s + j, g);
+            sums += g;
+        }
+        if (j < n) {
+            const Floats g = gradient[q] * sigmoids(x + j, c ? c + j : NULL, n - j, below);
+            store_some(s + j, n - j, g);
+            sums += g;
+        }
+        whole[q] = sum(sums);
     }
 }
 
@@ -193,13 +231,28 @@ int puda_count(const float *scores, int64_t rows, int64_t n, const int64_t *firs
     return finite;
 }
 
-/* known[row][column] = 1 where candidate `column` is a known answer of the question `place[row]`.
- * The questions that an entity answers are question[offset[e] .. offset[e + 1] - 1]; slot (by
- * question) is scratch space, -1 between calls. Returns 0 where there is no memory. */
-int puda_mark(const int64_t *place, int64_t rows, const int64_t *candidate, int64_t columns,
-              const int64_t *question, const int64_t *offset, int32_t *slot, uint8_t *known) {
+/* The place of a question in the sorted ones; `questions` where it is not among them. */
+static inline int64_t place_of(int64_t key, const int64_t *keys, int64_t questions) {
+    int64_t low = 0, high = questions;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (keys[middle] < key) low = middle + 1;
+        else high = middle;
+    }
+    return low < questions && keys[low] == key ? low : questions;
+}
+
+/* known[row][column] = 1 where candidate `column` is a known answer of the question asked[row].
+ * The questions (places in keys) that an entity answers are question[offset[e] .. offset[e + 1]
+ * - 1]; slot (questions + 1) is scratch space, -1 between calls. Returns 0 if out of memory. */
+int puda_mark(const int64_t *asked, int64_t rows, const int64_t *keys, int64_t questions,
+              const int64_t *candidate, int64_t columns, const int64_t *question,
+              const int64_t *offset, int32_t *slot, uint8_t *known) {
+    int64_t *place = malloc(rows * sizeof *place);
     int32_t *next = malloc(rows * sizeof *next); /* rows that ask the same are a chain */
-    if (rows && !next) return 0;
+    if (rows && (!place || !next)) return 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < rows; row++) place[row] = place_of(asked[row], keys, questions);
     for (int64_t row = 0; row < rows; row++) {
         next[row] = slot[place[row]];
         slot[place[row]] = row;
@@ -211,8 +264,21 @@ int puda_mark(const int64_t *place, int64_t rows, const int64_t *candidate, int6
                 known[row * columns + column] = 1;
     }
     for (int64_t row = 0; row < rows; row++) slot[place[row]] = -1;
-    free(next);
+    free(place), free(next);
     return 1;
+}
+
+/* out[i] = sum_k x[i][k] y[i][k]. */
+void puda_row_dot(const float *x, const float *y, int64_t rows, int64_t d, float *out) {
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        Floats total = all(0.0f);
+        float rest = 0.0f;
+        int64_t k = 0;
+        for (; k + LANES <= d; k += LANES) total += load(x + i * d + k) * load(y + i * d + k);
+        for (; k < d; k++) rest += x[i * d + k] * y[i * d + k];
+        out[i] = sum(total) + rest;
+    }
 }
 
 /* Distances sum_k |q_k - c_k|, or sum_k of complex moduli where a row holds real, then imaginary

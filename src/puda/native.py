@@ -8,6 +8,7 @@ import ctypes
 import platform
 from collections.abc import Sequence
 from ctypes import c_float, c_int, c_int64, c_void_p
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from puda.types import Ids
 
-PATH = Path(__file__).with_name("libpuda.so")
+SOURCE = Path(__file__).with_name("native.c")
+# Named by its source's digest: one that was built from an older source is not taken for this one.
+PATH = SOURCE.with_name(f"libpuda-{sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so")
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
@@ -37,10 +40,13 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 _P, _N = c_void_p, c_int64
 _SIGNATURES = {
-    "puda_log_sum": (None, _P, _P, _N, _N, _P, _P),
+    "puda_log_sum": (None, _P, _P, _N, _N, _P, _P, _P),
+    "puda_log_sum_slope": (None, _P, _P, _P, _P, _N, _N, _P),
     "puda_softplus_mean": (None, _P, _P, _P, _N, _N, _P, _P),
+    "puda_softplus_slope": (None, _P, _P, _P, _P, _N, _N, _P, _P),
     "puda_count": (c_int, _P, _N, _N, _P, _P, _P, _P, _P, _P, _P, _P),
-    "puda_mark": (c_int, _P, _N, _P, _N, _P, _P, _P, _P),
+    "puda_mark": (c_int, _P, _N, _P, _N, _P, _N, _P, _P, _P, _P),
+    "puda_row_dot": (None, _P, _P, _N, _N, _P),
     "puda_distance": (None, c_int, _P, _P, _N, _N, _N, c_int, _P),
     "puda_distance_slope": (None, c_int, _P, _P, _P, _N, _N, _N, c_int, _P, _P),
     "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
@@ -60,31 +66,52 @@ def _at(values: Tensor | None) -> int | None:
     return None if values is None else values.data_ptr()
 
 
-def _truth(counted: Tensor | None) -> Tensor | None:
-    """One byte for each truth value, in row order."""
-    return None if counted is None else counted.contiguous()
-
-
-def log_sum(values: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return ln sum exp (Q,) of rows (Q, N) over what counts, and its slopes (Q, N)."""
+def log_sum(values: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ln sum exp (Q,) of rows (Q, N) over what counts: top - ln scale, top and scale."""
     assert library is not None
-    total, share, counted = values.new_empty(len(values)), torch.empty_like(values), _truth(counted)
-    library.puda_log_sum(
-        _at(values), _at(counted), *values.shape, total.data_ptr(), share.data_ptr()
-    )
-    return total, share
+    total, top, scale = values.new_empty(3, len(values))
+    outputs = _at(total), _at(top), _at(scale)
+    library.puda_log_sum(_at(values), _at(counted), *values.shape, *outputs)
+    return total, top, scale
+
+
+def log_sum_slope(values: Tensor, counted: Tensor | None, top: Tensor, gradient: Tensor) -> Tensor:
+    """Return gradient * exp(values - top) (Q, N) of rows, 0 for what does not count."""
+    assert library is not None
+    slope = torch.empty_like(values)
+    inputs = _at(values), _at(counted), _at(top), _at(gradient)
+    library.puda_log_sum_slope(*inputs, *values.shape, _at(slope))
+    return slope
 
 
 def softplus_mean(
     values: Tensor, below: Tensor | None, counted: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return mean softplus(values - below) (Q,) over what counts, and its slopes (Q, N)."""
+    """Return mean softplus(values - below) (Q,) over what counts, and 1 / how many do (Q,)."""
     assert library is not None
-    mean, slope, counted = values.new_empty(len(values)), torch.empty_like(values), _truth(counted)
-    library.puda_softplus_mean(
-        _at(values), _at(below), _at(counted), *values.shape, mean.data_ptr(), slope.data_ptr()
-    )
-    return mean, slope
+    mean, weight = values.new_empty(2, len(values))
+    inputs = _at(values), _at(below), _at(counted)
+    library.puda_softplus_mean(*inputs, *values.shape, _at(mean), _at(weight))
+    return mean, weight
+
+
+def softplus_slope(
+    values: Tensor, below: Tensor | None, counted: Tensor | None, gradient: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Turn a gradient (Q,) of softplus sums into that of values (Q, N), and its row sums (Q,)."""
+    assert library is not None
+    slope, whole = torch.empty_like(values), values.new_empty(len(values))
+    inputs = _at(values), _at(below), _at(counted), _at(gradient)
+    library.puda_softplus_slope(*inputs, *values.shape, _at(slope), _at(whole))
+    return slope, whole
+
+
+def row_dot(x: Tensor, y: Tensor) -> Tensor:
+    """Return the products (n,) of rows (n, d) with rows."""
+    assert library is not None
+    out = x.new_empty(len(x))
+    library.puda_row_dot(_at(x), _at(y), *x.shape, _at(out))
+    return out
 
 
 def distance(question: Tensor, candidates: Tensor, *, complex_rows: bool) -> Tensor:
@@ -129,7 +156,7 @@ def adagrad(
 ) -> None:
     """Step rows `ids` (n,), which may repeat, down their gradients, blocks of n rows in all."""
     assert library is not None
-    number = len(gradients)
+    number, ids = len(gradients), ids.contiguous()
     sizes = (c_int64 * number)(*(len(block) for block in gradients))
     starts = (c_void_p * number)(*(block.data_ptr() for block in gradients))
     done = library.puda_adagrad(
@@ -140,16 +167,16 @@ def adagrad(
 
 
 def mark(
-    place: Ids, candidates: Ids, question: Ids, offset: Ids, slot: NDArray[np.int32]
+    asked: Ids, keys: Ids, candidates: Ids, question: Ids, offset: Ids, slot: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Return (Q, P) True where a candidate answers a question; see `KnownAnswers.mask`."""
     assert library is not None
-    known = np.zeros((len(place), len(candidates)), dtype=bool)
-    arrays = place, candidates, question, offset, slot, known
+    known = np.zeros((len(asked), len(candidates)), dtype=bool)
+    asked, candidates = np.ascontiguousarray(asked), np.ascontiguousarray(candidates)
+    arrays = asked, keys, candidates, question, offset, slot, known
     assert all(array.flags.c_contiguous for array in arrays)
-    at = [array.ctypes.data for array in arrays]
-    done = library.puda_mark(at[0], len(place), at[1], len(candidates), *at[2:])
-    if not done:
+    a, k, c, *rest = (array.ctypes.data for array in arrays)
+    if not library.puda_mark(a, len(asked), k, len(keys), c, len(candidates), *rest):
         raise MemoryError
     return known
 

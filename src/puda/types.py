@@ -35,7 +35,13 @@ class Questions:
         return len(self.anchor)
 
     def __getitem__(self, index: slice | Tensor) -> "Questions":
-        return Questions(self.anchor[index], self.relation[index], self.side[index])
+        if isinstance(index, Tensor):  # several times as fast as indexing
+            return Questions(*(p.index_select(0, index) for p in self._parts))
+        return Questions(*(part[index] for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.anchor, self.relation, self.side
 
     @classmethod
     def of(cls, facts: Tensor, side: Side) -> tuple["Questions", Tensor]:

@@ -54,7 +54,7 @@ def make_learner(
     generator_rate: float = 0.01,
     num_synthetic: int = NUM_SYNTHETIC,
     weight: float = 0.0,
-    **generator: int,
+    **generator: int | str,
 ) -> Learner:
     config = Config.of(
         {
@@ -74,7 +74,7 @@ def make_learner(
     learner.optimizer = SGD(learner.model.parameters(), lr=rate)
     if learner.adversary is not None:
         weights = learner.adversary.generator.parameters()
-        learner.adversary.optimizer = SGD(weights, lr=generator_rate)
+        learner.adversary.optimizer = SGD(weights, lr=generator_rate, maximize=True)
     return learner
 
 
@@ -127,12 +127,15 @@ def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> se
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_the_risk_of_a_step_is_eq_16_worked_out_in_plain_loops(first):
-    # The generator rests: if it steps first, the discriminator meets the second noise drawn.
-    learner, batch = make_learner(first=first, generator_rate=0.0), draw_batch()
+ORDERS = ["together", "before", "after"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_risk_of_a_step_is_eq_16_worked_out_in_plain_loops(order):
+    # The generator rests: if it steps before, the discriminator meets the second noise drawn.
+    learner, batch = make_learner(order=order, generator_rate=0.0), draw_batch()
     assert not learner.sampler.draw(batch).counted.all()  # there are known ones in the pool
-    synthetic = invent(learner, NUM_SYNTHETIC, draw=2 if first else 1)
+    synthetic = invent(learner, NUM_SYNTHETIC, draw=2 if order == "before" else 1)
     expected = risk_by_hand(learner, batch, synthetic)
     risk, scores = train_step(learner, batch, stream(1, "draws"))
     assert risk.total.item() == pytest.approx(expected, rel=1e-5)
@@ -163,21 +166,21 @@ def test_entity_rows_and_relation_weights_each_lower_the_risk_alone(still):
     assert risk_by_hand(learner, batch, nothing) < before - 1e-4
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_one_step_of_the_generator_raises_the_risk(first):
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_step_of_the_generator_raises_the_risk(order):
     # With a model that cannot move, what the step changes is G. The risk is taken over 2,000
     # synthetic rows of the same fresh noise before and after, so that it is close to its mean.
     risks = []
-    for steps in (1, 5):
+    for steps in (1,) if order == "together" else (1, 5):
         learner = make_learner(
-            rate=0.0, generator_rate=0.05, num_synthetic=500, steps=steps, first=first
+            rate=0.0, generator_rate=0.05, num_synthetic=500, steps=steps, order=order
         )
         batch = draw_batch()
         before = risk_by_hand(learner, batch, invent(learner, 2000, "others"))
         train_step(learner, batch, stream(1, "draws"))
         risks.append(risk_by_hand(learner, batch, invent(learner, 2000, "others")))
         assert risks[-1] > before + 1e-3
-    assert risks[1] > risks[0] + 1e-3  # five steps go further than one
+    assert risks[-1] > risks[0] + 1e-3 or order == "together"  # five steps go further than one
 
 
 def test_the_generators_step_does_not_move_entity_rows_or_relation_weights():
@@ -207,7 +210,9 @@ def test_no_gradient_is_left_behind_for_the_next_step(scoring, num_synthetic):
     fresh.model.zero_grad(set_to_none=True)
     if num_synthetic:
         fresh.adversary.generator.zero_grad(set_to_none=True)
-        fresh.adversary.optimizer = SGD(fresh.adversary.generator.parameters(), lr=0.01)
+        fresh.adversary.optimizer = SGD(
+            fresh.adversary.generator.parameters(), lr=0.01, maximize=True
+        )
     for one in (learner, fresh):
         with ambient(2, "dropout"):
             train_step(one, draw_batch(), stream(2, "draws"))

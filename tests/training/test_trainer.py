@@ -435,7 +435,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bernoulli": {"training_sides": "bernoulli"},
     "dropout": {"scoring_dropout": 0.3},
     "relations": {"scoring_name": "complex", "objective_relation_weight": 0.5},
-    "generator first": {"generator_first": True, "generator_steps": 2},
+    "generator before": {"generator_order": "before", "generator_steps": 2},
     "authors' generator": {"generator_activation": "leaky", "generator_noise_dim": 2},
 }
 VARIANTS["compgcn"]["scoring_options"] = {"kernel": 3, "filters": 8}

@@ -115,10 +115,10 @@ class KnownAnswers:
     def mask(self, keys: Ids, candidates: Ids) -> NDArray[np.bool_]:
         """Mark known answers: (Q, P) True where candidate p is a known answer of question q."""
         questions, offsets = self._transposed
+        if native.library is not None:
+            return native.mark(keys, self.keys, candidates, questions, offsets, self._slot)
         place = np.searchsorted(self.keys, keys)
         place[np.append(self.keys, -1)[place] != keys] = len(self.keys)  # questions without answer
-        if native.library is not None:
-            return native.mark(place, candidates, questions, offsets, self._slot)
         start, count = offsets[candidates], offsets[candidates + 1] - offsets[candidates]
         column = np.repeat(np.arange(len(candidates)), count)
         answered = questions[ranges(start, count)]  # the questions that the candidates answer

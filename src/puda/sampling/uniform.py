@@ -12,6 +12,16 @@ from puda.types import Batch
 Pool = Literal["shared", "own"]
 
 
+def distinct(number: int, size: int, stream: torch.Generator) -> torch.Tensor:
+    """Draw `size` distinct ids (size,) of so many, every set of them as likely as another."""
+    if 4 * size >= number:
+        return torch.randperm(number, generator=stream)[:size]
+    drawn = torch.empty(0, dtype=torch.long)
+    while len(drawn) < size:  # a permutation of all would cost more than the step
+        drawn = torch.randint(number, (size + size // 4 + 8,), generator=stream).unique()
+    return drawn[torch.randperm(len(drawn), generator=stream)[:size]]
+
+
 class UniformSampler(Sampler):
     """A pool shared by the batch, or N entities of each question's own as the paper writes it.
 
@@ -39,10 +49,7 @@ class UniformSampler(Sampler):
             number = self.num_unlabeled
             return Unlabeled(self.outside(keys, number, stream), self.open(keys, number))
         size = min(self.num_unlabeled, self.num_entities)
-        if 4 * size >= self.num_entities:
-            ids = torch.randperm(self.num_entities, generator=stream)[:size]
-        else:  # a permutation of all entities would cost more than the step
-            ids = torch.randint(self.num_entities, (size,), generator=stream).unique()
+        ids = distinct(self.num_entities, size, stream)
         if not self.masked and batch.owner is None:
             return Unlabeled(ids, ids != batch.answers.unsqueeze(1))
         return Unlabeled(ids, ~torch.from_numpy(self.known.mask(keys, ids.numpy())))

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
-from puda.fused import product
+from puda.fused import product, row_dot
 from puda.types import Questions
 
 
@@ -63,7 +63,7 @@ class ScoringFunction(nn.Module):
         if candidates.dim() == 2:
             return product(question, candidates)
         if candidates.shape[1] == 1:  # as a known answer is: no need of a batch of products
-            return (question.unsqueeze(1) * candidates).sum(-1)
+            return row_dot(question, candidates.squeeze(1)).unsqueeze(1)
         return torch.einsum("qd,qnd->qn", question, candidates)
 
     def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:

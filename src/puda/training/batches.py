@@ -48,7 +48,7 @@ class Batches:
             yield (
                 self._with_answers(rows)
                 if self.grouped
-                else Batch(self.questions[rows], self.answers[rows])
+                else Batch(self.questions[rows], self.answers.index_select(0, rows))
             )
 
     def _with_answers(self, rows: torch.Tensor) -> Batch:

@@ -80,6 +80,11 @@ def _adversary(config: Config, row_dim: int) -> Adversary | None:
     settings = config.generator
     if not settings.num_synthetic or config.objective.name not in USES_SYNTHETIC:
         return None
+    if settings.order == "together" and settings.steps > 1:
+        raise ConfigError(
+            f"generator.steps = {settings.steps} needs steps of its own:"
+            " set generator.order to before or after"
+        )
     with ambient(config.training.seed, "generator"):
         generator = Generator(
             row_dim,
@@ -88,8 +93,8 @@ def _adversary(config: Config, row_dim: int) -> Adversary | None:
             activation=settings.activation,
             dropout=settings.dropout,
         )
-    optimizer = Adam(generator.parameters(), lr=settings.learning_rate, fused=True)
-    return Adversary(generator, optimizer, settings.num_synthetic, settings.steps, settings.first)
+    optimizer = Adam(generator.parameters(), lr=settings.learning_rate, fused=True, maximize=True)
+    return Adversary(generator, optimizer, settings.num_synthetic, settings.steps, settings.order)
 
 
 def _start_from(path: str, graph: KnowledgeGraph, model: ScoringFunction, rows: Tensor) -> None:

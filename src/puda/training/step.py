@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper on one page: a step of the discriminator, then one of the generator."""
+"""Algorithm 1 of the paper on one page: the discriminator steps down the risk, the generator up."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class Adversary:
     """The generator and how it is trained."""
 
     generator: Generator
-    optimizer: Optimizer
+    optimizer: Optimizer  # ascends
     num_synthetic: int  # M
     steps: int  # per step of the discriminator
-    first: bool  # step before the discriminator, as the authors' code does, not after
+    order: str  # together with the discriminator, before or after it
 
 
 @dataclass
@@ -100,11 +100,13 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     )
     scores = scores._replace(weight=learner.sampler.weigh(scores.unlabeled, scores.counted))
     if adversary is not None:
-        if adversary.first:
+        if adversary.order == "before":
             known = _generator_step(learner, adversary, question, scores, stream)
             scores = scores._replace(unlabeled_risk=known)
-        synthetic = adversary.generator(adversary.num_synthetic, stream).detach()  # (M, row)
-        scores = scores._replace(synthetic=model.match(question, synthetic))  # (Q, M)
+        invented = adversary.generator(adversary.num_synthetic, stream)  # (M, row)
+        if adversary.order != "together":
+            invented = invented.detach()
+        scores = scores._replace(synthetic=model.match(question, invented))  # (Q, M)
     risk = learner.objective(scores)
     total = risk.total + _around(learner, batch, question, anchor, answer)
     _finite(total).backward()
@@ -114,7 +116,10 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     learner.optimizer.step()
     learner.optimizer.zero_grad()
 
-    if adversary is not None and not adversary.first:
+    if adversary is not None and adversary.order == "together":
+        adversary.optimizer.step()
+        adversary.optimizer.zero_grad()
+    elif adversary is not None and adversary.order == "after":
         with torch.no_grad():  # the questions as the model sees them now
             rows = learner.rows()
             question = model.ask(questions, rows)
@@ -165,7 +170,7 @@ def _generator_step(
         synthetic = learner.model.match(question, invented)
         risk = learner.objective(seen._replace(synthetic=synthetic))
         seen = seen._replace(unlabeled_risk=risk.unlabeled)
-        slopes = torch.autograd.grad(-_finite(risk.total), parameters)
+        slopes = torch.autograd.grad(_finite(risk.total), parameters)
         for parameter, slope in zip(parameters, slopes, strict=True):
             parameter.grad = slope
         adversary.optimizer.step()
