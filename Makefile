@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format world umls readme clean
+.PHONY: demo test lint format world umls bench readme clean
 
 .venv/installed: pyproject.toml constraints.txt hatch_build.py src/puda/native.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -36,6 +36,11 @@ format: .venv/installed-dev
 # What docs/umls.md shows; hours on one core, finished runs are kept.
 umls: .venv/installed
 	$(BIN)/python benchmarks/umls.py
+
+# What docs/speed.md shows, beside other tools; an hour on a quiet machine, finished rounds are kept.
+bench: .venv/installed
+	$(INSTALL) --editable '.[bench]'
+	$(BIN)/python benchmarks/speed.py
 
 # The output that README.md shows.
 readme: .venv/installed

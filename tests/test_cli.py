@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import puda
-from puda import cli
+from puda import bench, cli
 from puda.data.graph import SPLITS, KnowledgeGraph
 from toy import checkerboard, labels
 
@@ -383,6 +383,31 @@ def test_evaluate_prints_tail_head_and_both(command, original):
     assert valid.keys() == {"valid"}
 
 
+def test_evaluate_gives_the_same_in_a_megabyte_and_refuses_less(command, original):
+    little = command("evaluate", original, "--json", "--memory", 1)
+    assert little == command("evaluate", original, "--json")
+    result = command("evaluate", original, "--memory", 0)
+    assert result.code == 2 and "--memory" in result.err
+
+
+def test_bench_prints_figures_of_training_and_ranking(command, facts, monkeypatch):
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)  # as if PyKEEN were not installed
+    words = ["--set", "scoring.dim=16", "--set", "training.batch_size=32"]
+    figures = strict_json(command("bench", facts, "--json", *words).out)
+    assert figures["training"]["scoring"] == "distmult"
+    assert figures["training"]["floats"] == 16
+    assert figures["evaluation"]["facts"] > 0
+    assert "pykeen" not in figures
+    shown = command("bench", facts, *words).out
+    assert "times its bare matrix products" in shown
+
+
+def test_bench_on_what_is_not_there_says_so(command, tmp_path):
+    refused(command("bench", tmp_path / "nowhere.tsv"), "nowhere.tsv")
+    refused(command("bench", "--scoring", "distmlut"), "distmlut", "distmult")
+    refused(command("bench", "--set", "training.batchsize=3"), "batchsize", "batch_size")
+
+
 def test_predict_prints_a_list_of_answers(command, original):
     words = ["--head", "PERSON 3", "--relation", "lik", "-k", 3, "--json"]
     result = command("predict", original, *words)
@@ -556,7 +581,7 @@ def test_version_and_help_answer(command):
     assert command("version").out == f"puda {puda.__version__}\n"
     result = command("--help")
     assert result.code == 0
-    for verb in ("train", "resume", "evaluate", "predict", "check", "datasets", "version"):
+    for verb in ("train", "resume", "evaluate", "predict", "check", "bench", "datasets", "version"):
         assert verb in result.out
 
 

@@ -1,10 +1,16 @@
-"""How fast this machine trains and ranks, and how near that is to its bare matrix products."""
+"""How fast this machine trains and ranks, how near that is to its bare matrix products, and PyKEEN.
+
+Every figure is a median of repetitions that alternate with what they are compared with, so that a
+moment in which the machine is busy with something else falls on both.
+"""
 
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,8 +19,8 @@ import torch
 from puda import native
 from puda.config import Config
 from puda.data.graph import KnowledgeGraph
-from puda.errors import PudaError
 from puda.evaluation.ranking import rank
+from puda.objectives import USES_SYNTHETIC
 from puda.runs import Trained
 from puda.seeds import stream
 from puda.training.batches import Batches
@@ -23,6 +29,16 @@ from puda.training.step import train_step
 from puda.types import Questions
 
 Figures = dict[str, Any]
+
+CONFIG = Config().with_settings(
+    [
+        "scoring.name=distmult",
+        "objective.weight=0",
+        "sampler.num_unlabeled=512",
+        "training.batch_size=4096",
+    ]
+)
+"""What is measured unless one asks for something else: listwise PUDA with 32 synthetic entities."""
 
 WARM_UP = 3  # steps before the clock runs
 HEIGHT, WIDTH = 512, 2048  # of the tiles of bare products that fill a core's cache best
@@ -35,36 +51,44 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def time_training(graph: KnowledgeGraph, config: Config, *, steps: int) -> Figures:
-    """Time steps, each beside its bare matrix products: scores, and their gradients both ways."""
+def stepper(graph: KnowledgeGraph, config: Config) -> Callable[[], object]:
+    """Return what makes one training step after another, through epochs without end."""
     learner, batches = build_learner(graph, config), Batches(graph, config.training)
     learner.model.train()
-    draws, spent, bare = stream(0, "bench"), [], []
-    pool, invented = config.sampler.num_unlabeled, 0
-    if learner.adversary is not None:
-        invented = learner.adversary.num_synthetic
-    size = min(config.training.batch_size, len(batches.questions))
-    products = _bare_products(size, pool + invented, learner.model.row_dim)
-    for done, batch in enumerate(batches.of_epoch(stream(0, "order"))):
-        if done == WARM_UP + steps:
-            break
-        seconds = timed(lambda batch=batch: train_step(learner, batch, draws))  # type: ignore[misc]
-        beside = timed(products)
+    draws = stream(0, "draws")
+    queue = (batch for epoch in count() for batch in batches.of_epoch(stream(0, "order", epoch)))
+    return lambda: train_step(learner, next(queue), draws)
+
+
+def time_training(graph: KnowledgeGraph, config: Config, *, steps: int = 60) -> Figures:
+    """Time steps, each beside its bare matrix products: scores, and their gradients both ways."""
+    step, number = stepper(graph, config), len(Batches(graph, config.training))
+    invented = config.generator.num_synthetic if config.objective.name in USES_SYNTHETIC else 0
+    candidates = min(config.sampler.num_unlabeled, graph.num_entities) + invented
+    size, dim = -(-2 * len(graph.train) // number), config.scoring.dim
+    products = _bare_products(size, candidates, dim)
+    spent, bare = [], []
+    for done in range(WARM_UP + steps):
+        seconds, beside = timed(step), timed(products)
         if done >= WARM_UP:
             spent.append(seconds)
             bare.append(beside)
-    if not spent:
-        raise PudaError(f"fewer than {WARM_UP + 1} steps in an epoch: lower training.batch_size")
-    operations = 6 * size * (pool + invented) * learner.model.row_dim
-    step, least = statistics.median(spent), statistics.median(bare)
+    operations, one, least = (
+        6 * size * candidates * dim,
+        statistics.median(spent),
+        statistics.median(bare),
+    )
     return {
-        "step_ms": 1000 * step,
-        "epoch_seconds": statistics.mean(spent) * len(batches),
-        "products_epoch_seconds": statistics.mean(bare) * len(batches),
-        "times_bare_products": step / least,
+        "scoring": config.scoring.name,
+        "floats": dim,
+        "batch": size,
+        "candidates": candidates,  # unlabeled and synthetic, of each of a fact's two questions
+        "step_ms": 1000 * one,
+        "epoch_seconds": one * number,
+        "pairs_a_second": size * candidates / one,
+        "times_bare_products": one / least,
+        "gflops": operations / one / 1e9,
         "gflops_bare": operations / least / 1e9,
-        "gflops_reached": operations / step / 1e9,
-        "pairs_per_fact": 2 * (pool + invented),
     }
 
 
@@ -88,26 +112,100 @@ def time_evaluation(graph: KnowledgeGraph, config: Config, *, rounds: int = 3) -
     known = graph.known("train", "valid", "test")
     questions, _ = Questions.both(torch.tensor(graph.test))
     keys = known.key(questions.anchor.numpy(), questions.relation.numpy(), questions.side.numpy())
-    distinct, dim = len(np.unique(keys)), learner.model.row_dim
-    asked, tile = torch.randn(HEIGHT, dim), torch.empty(HEIGHT, WIDTH)
-
-    def products() -> None:
-        for _ in range(0, distinct, HEIGHT):
-            for start in range(0, graph.num_entities - WIDTH + 1, WIDTH):
-                torch.mm(asked, trained.entities[start : start + WIDTH].T, out=tile)
-
-    done = (-(-distinct // HEIGHT) * HEIGHT) * (graph.num_entities // WIDTH * WIDTH)
-    share = distinct * graph.num_entities / done if done else float("nan")  # in whole tiles
+    distinct = len(np.unique(keys))  # equal questions are scored once
+    products = _bare_tiles(distinct, trained.rows)
+    rank(trained.score, graph.test[:1000], known)  # indexes are made at first use
     spent, bare = [], []
     for _ in range(rounds):
         spent.append(timed(lambda: rank(trained.score, graph.test, known)))
-        bare.append(timed(products) * share)
+        bare.append(timed(products))
     seconds, least = statistics.median(spent), statistics.median(bare)
     return {
         "seconds": seconds,
         "times_bare_products": seconds / least,
         "facts": len(graph.test),
         "distinct_questions": distinct,
+    }
+
+
+def _bare_tiles(questions: int, rows: torch.Tensor) -> Callable[[], None]:
+    """Return the products of so many questions with all rows (E, d), in tiles of one buffer."""
+    asked, tile = torch.randn(HEIGHT, rows.shape[1]), torch.empty(HEIGHT * WIDTH)
+
+    def products() -> None:
+        for start in range(0, questions, HEIGHT):
+            block = asked[: questions - start]
+            for part in rows.split(WIDTH):
+                out = tile[: len(block) * len(part)].view(len(block), len(part))
+                torch.mm(block, part.T, out=out)
+
+    return products
+
+
+PYKEEN: dict[str, Callable[[int], Figures]] = {
+    "distmult": lambda dim: {"model": "distmult", "embedding_dim": dim},
+    "complex": lambda dim: {"model": "complex", "embedding_dim": dim // 2},
+    "transe": lambda dim: {"model": "transe", "embedding_dim": dim, "scoring_fct_norm": 1},
+    "rotate": lambda dim: {"model": "rotate", "embedding_dim": dim // 2},
+}
+"""The same scoring functions in PyKEEN's words, which counts complex numbers."""
+
+
+def time_pykeen(
+    graph: KnowledgeGraph,
+    config: Config,
+    *,
+    negatives: int = 64,
+    batch: int = 1024,
+    batches: int = 12,
+    facts: int = 256,
+) -> Figures:
+    """Time PyKEEN's training on some batches and its evaluation on some test facts.
+
+    The seconds of an epoch and of all test facts follow in proportion: in PyKEEN every batch and
+    every test fact costs the same.
+    """
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import model_resolver
+    from pykeen.training import SLCWATrainingLoop
+    from pykeen.triples import CoreTriplesFactory
+
+    some = np.random.default_rng(0).permutation(graph.train)[: batch * batches]
+
+    def factory(facts: np.ndarray) -> Any:
+        return CoreTriplesFactory(
+            torch.tensor(facts), num_entities=graph.num_entities, num_relations=graph.num_relations
+        )
+
+    options = PYKEEN[config.scoring.name](config.scoring.dim)
+    name, whole = options.pop("model"), factory(some)
+    model = model_resolver.make(name, triples_factory=whole, random_seed=0, **options)
+
+    def epoch(triples: Any) -> float:
+        loop = SLCWATrainingLoop(
+            model=model,
+            triples_factory=triples,
+            optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
+            negative_sampler_kwargs={"num_negs_per_pos": negatives},
+        )
+        return timed(lambda: loop.train(triples, num_epochs=1, batch_size=batch, use_tqdm=False))
+
+    epoch(factory(some[: 2 * batch]))  # to warm up
+    training = epoch(whole)
+    evaluator = RankBasedEvaluator(filtered=True)
+    known = [torch.tensor(graph.train), torch.tensor(graph.valid)]
+    ranked = torch.tensor(graph.test[:facts])
+    evaluation = timed(
+        lambda: evaluator.evaluate(
+            model, ranked, additional_filter_triples=known, use_tqdm=False, batch_size=32
+        )
+    )
+    pairs = len(some) * negatives
+    return {
+        "negatives": negatives,
+        "epoch_seconds": training * len(graph.train) / len(some),
+        "pairs_a_second": pairs / training,
+        "evaluation_seconds": evaluation * len(graph.test) / len(ranked),
     }
 
 
@@ -123,23 +221,23 @@ def peak_memory() -> float | None:
 
 def machine() -> Figures:
     """Say what the figures were measured on."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "kernels": native.library is not None,
-        "load_average": load,
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "torch": torch.__version__,
     }
 
 
 def bench(graph: KnowledgeGraph, config: Config) -> Figures:
-    """Measure training, evaluation and memory on a graph."""
-    where = machine()  # first: the load average is then that of others
-    training = time_training(graph, config, steps=60)
-    return {
-        "machine": where,
-        "training": training,
+    """Measure training, evaluation and memory on a graph, and PyKEEN's if it is installed."""
+    figures: Figures = {
+        "machine": machine(),  # first: the load average is then that of others
+        "training": time_training(graph, config),
         "evaluation": time_evaluation(graph, config),
         "peak_memory_mb": peak_memory(),
     }
+    if find_spec("pykeen") and config.scoring.name in PYKEEN:
+        figures["pykeen"] = time_pykeen(graph, config)
+    return figures

@@ -1,4 +1,4 @@
-"""The command line: `puda train`, `resume`, `evaluate`, `predict`, `check`, `datasets`, `version`.
+"""The command line: `puda train`, `resume`, `evaluate`, `predict`, `check`, `bench`, `datasets` ...
 
 Heavy modules are imported inside the commands, so that `puda --help` answers at once. With --json
 a command prints one JSON document on standard output and nothing else there.
@@ -209,6 +209,41 @@ def predict(
         _print_json([answer._asdict() for answer in answers])
     else:
         display.show_predictions(answers, head=head, relation=relation, tail=tail)
+
+
+@app.command()
+def bench(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A graph to measure on; default: an artificial one of FB15k-237's shape."
+        ),
+    ] = None,
+    scoring: Annotated[str, typer.Option(help="Scoring function by name.")] = "distmult",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how fast this machine trains and ranks; less than a minute.
+
+    With PyKEEN installed, the same is done by it as well. Example: puda bench --scoring rotate
+    """
+    from puda import bench as benches
+    from puda import display
+    from puda.api import load
+    from puda.data.artificial import SHAPES, artificial_graph
+    from puda.machine import keep_freed_memory
+
+    keep_freed_memory()
+    graph = load(source) if source else artificial_graph(*SHAPES["fb15k-237"])
+    config = benches.CONFIG.with_settings([f"scoring.name={scoring}", *(settings or [])])
+    figures = benches.bench(graph, config)
+    if as_json:
+        _print_json(figures)
+    else:
+        display.show_bench(figures)
 
 
 @app.command()

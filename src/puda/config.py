@@ -100,7 +100,7 @@ class GeneratorConfig(Section):
 class OptimizerConfig(Section):
     """The discriminator's optimiser."""
 
-    name: Literal["adagrad", "adam"] = "adagrad"
+    name: Literal["adagrad", "adam"] = "adagrad"  # adam is lazy on entities: untouched rows rest
     learning_rate: float = Field(0.1, gt=0)
 
 

@@ -233,3 +233,46 @@ def show_datasets(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(row["name"], row["description"], "yes" if row["here"] else "on first use")
     out.print(table)
+
+
+def show_bench(figures: Mapping[str, Any]) -> None:
+    """Show what `puda bench` measured, and how far ahead of PyKEEN it is."""
+    machine, training, ranking = (figures[k] for k in ("machine", "training", "evaluation"))
+    peer = figures.get("pykeen")
+    load = machine["load_average"]
+    show_text(
+        f"{machine['threads']} threads, {machine['instructions']},"
+        f" {'with' if machine['kernels'] else 'without'} C kernels, torch {machine['torch']}"
+        + ("" if load is None else f"; load average {load:.2f} before")
+    )
+    table = Table()
+    for name in ("", "puda", "PyKEEN", "times"):
+        table.add_column(name, justify="left" if name == "" else "right")
+    rows = [
+        ("an epoch (s)", training["epoch_seconds"], peer and peer["epoch_seconds"]),
+        ("scored pairs a second", training["pairs_a_second"], peer and peer["pairs_a_second"]),
+        ("ranking all test facts (s)", ranking["seconds"], peer and peer["evaluation_seconds"]),
+    ]
+    for label, ours, theirs in rows:
+        ratio = "" if not theirs else f"{max(ours, theirs) / min(ours, theirs):,.0f}"
+        table.add_row(label, _figure(ours), _figure(theirs) if theirs else "-", ratio)
+    out.print(table)
+    show_text(
+        f"{training['scoring']}, {training['floats']} floats, {training['candidates']:,} candidates"
+        f" a question, two questions a fact, batches of {training['batch']:,}"
+        + (f"; PyKEEN: {peer['negatives']} negatives a fact" if peer else "")
+    )
+    show_text(
+        f"A step takes {training['times_bare_products']:.2f} times its bare matrix products"
+        f" ({training['gflops']:.0f} of {training['gflops_bare']:.0f} GFLOP/s), ranking"
+        f" {ranking['times_bare_products']:.2f} times."
+    )
+    memory = figures["peak_memory_mb"]
+    if memory is not None:
+        show_text(f"At most {memory:,.0f} MB of memory.")
+    if not peer:
+        show_text("Install PyKEEN (puda[pykeen]) to have it measured as well.")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

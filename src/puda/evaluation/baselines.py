@@ -42,7 +42,6 @@ class InverseRule:
     def __init__(self, graph: KnowledgeGraph) -> None:
         head, relation, tail = graph.train.T
         self.popularity = Popularity(graph)
-        self.num_facts = len(graph.train)
         size = graph.num_relations
         pair = np.stack([head * graph.num_entities + tail, tail * graph.num_entities + head])
         order = np.argsort(pair[0], kind="stable")
@@ -52,7 +51,15 @@ class InverseRule:
         overlap = np.zeros((size, size))
         np.add.at(overlap, (np.repeat(relation, count), implied), 1)
         total = np.maximum(np.bincount(relation, minlength=size), 1)
-        self.confidence = overlap / total[:, None]  # (r', r)
+        confidence = overlap / total[:, None]  # (r', r)
+        # Only their order matters, by r: 0, 1, 2 ... of the distinct confidences, 0 of none.
+        self.level = np.stack(
+            [
+                np.unique(np.append(0, column), return_inverse=True)[1][1:]
+                for column in confidence.T
+            ],
+            axis=1,
+        )
         # By side of the question: the facts in which its anchor stands at the other end.
         self.facts, self.offsets = [], []
         for anchor, answer in ((tail, head), (head, tail)):
@@ -63,20 +70,24 @@ class InverseRule:
 
     def __call__(self, questions: Questions) -> Tensor:
         """Score all entities: (Q, E)."""
-        # Confidences are fractions of at most n facts: two of them differ by 1 / n^2 at least.
-        scores = self.popularity(questions).double().div_(2 * self.num_facts**3)
+        scores = self.popularity(questions)
+        room = scores.amax(1).double() + 1  # (Q,) a rule counts for more than any popularity
+        if (
+            room.max() * (self.level.max() + 1) >= 2**24
+        ):  # more than single precision can tell apart
+            scores = scores.double()
         for side in (0, 1):
             rows = (questions.side == side).nonzero().squeeze(1).numpy()
             anchor = questions.anchor.numpy()[rows]
             start, stop = self.offsets[side][anchor], self.offsets[side][anchor + 1]
             row = np.repeat(rows, stop - start)
             relation, answer = (column[ranges(start, stop - start)] for column in self.facts[side])
-            asked = questions.relation.numpy()[row]
-            value = torch.from_numpy(self.confidence[relation, asked])
-            best = torch.zeros(scores.numel(), dtype=scores.dtype)
-            place = torch.from_numpy(row * scores.shape[1] + answer)
-            best.scatter_reduce_(0, place, value, "amax")
-            scores += best.view_as(scores)
+            level = self.level[relation, questions.relation.numpy()[row]]
+            order = np.lexsort((level, answer, row))  # of several rules the best comes last
+            row, answer, level = row[order], answer[order], level[order]
+            best = np.append((row[1:] != row[:-1]) | (answer[1:] != answer[:-1]), True)[: len(row)]
+            place = torch.from_numpy(row[best]), torch.from_numpy(answer[best])
+            scores[place] += (torch.from_numpy(level[best]) * room[place[0]]).to(scores.dtype)
         return scores
 
 
