@@ -9,7 +9,7 @@ from puda.data.artificial import SHAPES, artificial_graph
 from puda.errors import DataError
 
 
-@given(st.integers(50, 400), st.integers(1, 12), st.integers(1, 300), st.integers(0, 40))
+@given(st.integers(100, 400), st.integers(1, 12), st.integers(1, 300), st.integers(0, 40))
 def test_it_has_as_many_of_everything_as_was_asked_for(entities, relations, facts, held_out):
     graph = artificial_graph(entities, relations, facts, held_out)
     assert (graph.num_entities, graph.num_relations) == (entities, relations)
