@@ -37,9 +37,25 @@ def _training(pool: int) -> Figures:
     from puda import bench
 
     figures = bench.time_training(
-        _graph(), bench.CONFIG.with_settings([f"sampler.num_unlabeled={pool}"]), steps=100
+        _graph(), bench.CONFIG.with_settings([f"sampler.num_unlabeled={pool}"]), steps=200
     )
     return figures | {"memory_mb": bench.peak_memory()}
+
+
+def _profile() -> Figures:
+    """Ask torch's profiler for the shares of a step's time, products and kernels first."""
+    import torch
+
+    from puda import bench
+
+    step = bench.stepper(_graph(), bench.CONFIG)
+    for _ in range(10):
+        step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        seconds = bench.timed(lambda: [step() for _ in range(40)])
+    spent = {e.key: e.self_cpu_time_total / 1e6 / seconds for e in profiler.key_averages()}
+    largest = sorted(spent.items(), key=lambda item: -item[1])[:12]
+    return {"step_ms": 1000 * seconds / 40, "shares": {k: round(v, 4) for k, v in largest}}
 
 
 def _evaluation() -> Figures:
@@ -61,7 +77,7 @@ def _equal_pairs(scoring: str) -> Figures:
             f"training.batch_size={2 * BATCH}",
         ]
     )
-    return bench.time_training(_graph(), config, steps=100)
+    return bench.time_training(_graph(), config, steps=200)
 
 
 def _pykeen(scoring: str) -> Figures:
@@ -160,6 +176,7 @@ OPENBIOLINK = 180_992
 
 MEASUREMENTS: dict[str, tuple[Callable[[], Figures], int]] = {  # name -> what to do, rounds
     **{f"puda {pool}+32": (lambda p=pool: _training(p), ROUNDS) for pool in POOLS},
+    "puda profile": (_profile, 1),
     "puda evaluation": (_evaluation, ROUNDS),
     "pykeen distmult": (lambda: _pykeen("distmult"), ROUNDS),
     "torchkge distmult": (lambda: _torchkge("distmult"), ROUNDS),

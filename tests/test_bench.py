@@ -32,7 +32,7 @@ def test_a_stepper_makes_the_steps_of_training_and_goes_on_after_an_epoch():
 
 
 def test_the_figures_of_training_belong_together():
-    figures = bench.time_training(GRAPH, CONFIG, steps=5)
+    figures = bench.time_training(GRAPH, CONFIG, steps=10)
     assert (figures["batch"], figures["candidates"], figures["floats"]) == (50, 10 + 32, 8)
     assert figures["epoch_seconds"] == pytest.approx(12 * figures["step_ms"] / 1000)
     assert figures["pairs_a_second"] == pytest.approx(50 * 42 / (figures["step_ms"] / 1000))
@@ -76,7 +76,7 @@ def test_pykeen_does_the_same_work(scoring):
 def test_the_figures_are_shown_with_or_without_pykeen(peer, capsys):
     figures = {
         "machine": bench.machine(),
-        "training": bench.time_training(GRAPH, CONFIG, steps=2),
+        "training": bench.time_training(GRAPH, CONFIG, steps=10),
         "evaluation": bench.time_evaluation(GRAPH, CONFIG, rounds=1),
         "peak_memory_mb": 123.4,
     }

@@ -415,6 +415,10 @@ int puda_adagrad(float *weight, float *state, int64_t d, const int64_t *ids, int
             for (int32_t k = chain[head[u]]; k >= 0; k = chain[k])
                 for (int64_t x = 0; x < d; x++) total[x] += source[k][x];
             float *w = weight + row[u] * d, *s = state + row[u] * d;
+            for (int64_t x = 0; u + 1 < distinct && x < d; x += 16) { /* the next row, meanwhile */
+                __builtin_prefetch(weight + row[u + 1] * d + x, 1);
+                __builtin_prefetch(state + row[u + 1] * d + x, 1);
+            }
             for (int64_t x = 0; x < d; x++) {
                 s[x] += total[x] * total[x];
                 w[x] -= rate * total[x] / (sqrtf(s[x]) + 1e-10f);
