@@ -106,7 +106,9 @@ def _ampligraph() -> Figures:
         facts = Path(folder) / "facts.npz"
         np.savez(facts, train=graph.train, valid=graph.valid, test=graph.test)
         command = [os.environ["AMPLIGRAPH"], str(HERE / "ampligraph_peer.py"), str(facts)]
-        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        out = subprocess.run(  # in the folder, since it leaves a log where it runs
+            command, check=True, capture_output=True, text=True, cwd=folder
+        ).stdout
     figures: Figures = json.loads(out.splitlines()[-1])
     return figures
 

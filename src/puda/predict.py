@@ -1,10 +1,8 @@
 """Answers to a person's question, by label: the tails, heads or relations that complete it best."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.errors import Diverged, PudaError
 from puda.runs import Trained
 from puda.types import Prediction, Questions, Side
@@ -45,7 +43,7 @@ def predict(
         scores = trained.score(question)[0]  # (E,)
         known, loop = torch.zeros(2, len(scores), dtype=torch.bool)
         known[graph.known("train", "valid", "test").of(anchor, r, side)] = True
-        if not _has_loops(graph, r):
+        if r not in graph.reflexive:
             loop[anchor] = True
 
     if not torch.isfinite(scores).all():
@@ -68,11 +66,6 @@ def predict(
             )
         )
     return answers
-
-
-def _has_loops(graph: KnowledgeGraph, relation: int) -> bool:
-    facts = np.concatenate([graph.facts(split) for split in SPLITS])
-    return bool(((facts[:, 1] == relation) & (facts[:, 0] == facts[:, 2])).any())
 
 
 @torch.no_grad()

@@ -120,6 +120,12 @@ class KnowledgeGraph:
         return self._indexes[splits]
 
     @cached_property
+    def reflexive(self) -> frozenset[int]:
+        """Relations that link some entity with itself, in any split."""
+        facts = np.concatenate([self.facts(split) for split in SPLITS])
+        return frozenset(facts[facts[:, 0] == facts[:, 2], 1].tolist())
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of labels and facts: equal for equal graphs, whatever files they came from."""
         digest = hashlib.sha256()
