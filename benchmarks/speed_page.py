@@ -44,7 +44,7 @@ def write(lines: list[Figures], docs: Path) -> None:
         "# Speed",
         "",
         "Made by `make bench` from `benchmarks/results/speed.jsonl`. Two CPU cores, no GPU, every"
-        " measurement a process of its own, all in turn, medians of three rounds with the least and"
+        " measurement a process of its own, all in turn, medians of two or three rounds with the least and"
         f" the most in brackets; load average before a measurement {min(loads):.2f} to"
         f" {max(loads):.2f} (what the measurement before it leaves). FB15k-237, 256 floats an"
         " entity. `puda bench` does the same on your machine in less than a minute.",

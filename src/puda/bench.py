@@ -26,7 +26,7 @@ from puda.seeds import stream
 from puda.training.batches import Batches
 from puda.training.build import build_learner
 from puda.training.step import train_step
-from puda.types import Questions
+from puda.types import Questions, Risk, Scores
 
 Figures = dict[str, Any]
 
@@ -44,14 +44,15 @@ BLOCK = 10  # steps at a time
 HEIGHT, WIDTH = 512, 2048  # of the tiles of bare products that fill a core's cache best
 
 
-def timed(action: Callable[[], object]) -> float:
-    """Return the seconds that something takes."""
+def timed(action: Callable[[], object], *, times: int = 1) -> float:
+    """Return the seconds that something takes, done so many times."""
     start = time.perf_counter()
-    action()
+    for _ in range(times):
+        action()
     return time.perf_counter() - start
 
 
-def stepper(graph: KnowledgeGraph, config: Config) -> Callable[[], object]:
+def stepper(graph: KnowledgeGraph, config: Config) -> Callable[[], tuple[Risk, Scores]]:
     """Return what makes one training step after another, through epochs without end."""
     learner, batches = build_learner(graph, config), Batches(graph, config.training)
     learner.model.train()
@@ -67,7 +68,8 @@ def time_training(graph: KnowledgeGraph, config: Config, *, steps: int = 100) ->
     candidates = min(config.sampler.num_unlabeled, graph.num_entities) + invented
     size, dim = -(-2 * len(graph.train) // number), config.scoring.dim
     products = _bare_products(size, candidates, dim)
-    spent, bare = [], []
+    spent: list[float] = []
+    bare: list[float] = []
     for _ in range(steps // BLOCK):  # in blocks: each must not find its memory swept by the other
         for action, seconds in ((step, spent), (products, bare)):
             action()  # to warm up
