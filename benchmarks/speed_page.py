@@ -44,8 +44,8 @@ def write(lines: list[Figures], docs: Path) -> None:
         "# Speed",
         "",
         "Made by `make bench` from `benchmarks/results/speed.jsonl`. Two CPU cores, no GPU, every"
-        " measurement a process of its own, all in turn, medians of two or three rounds with the least and"
-        f" the most in brackets; load average before a measurement {min(loads):.2f} to"
+        " measurement a process of its own, all in turn, medians of one to three rounds with the"
+        f" least and the most in brackets; load average before a measurement {min(loads):.2f} to"
         f" {max(loads):.2f} (what the measurement before it leaves). FB15k-237, 256 floats an"
         " entity. `puda bench` does the same on your machine in less than a minute.",
         "",
@@ -187,7 +187,7 @@ def _to_mrr(measured: Measured) -> list[str]:
         "",
         "`experiments/fb15k-237/fast.toml`; seconds of training and validation, from the first"
         " step. Validation is filtered by train and valid alone, which reads lower than test:"
-        f" the test MRR at the end: {test['tail']:.3f} tail, {test['head']:.3f} head,"
+        f" the test MRR at the end is {test['tail']:.3f} tail, {test['head']:.3f} head,"
         f" {test['both']:.3f} both.",
         "",
         "| | 0.25 | 0.30 | last |",
