@@ -4,10 +4,12 @@ Every figure is a median of repetitions that alternate with what they are compar
 moment in which the machine is busy with something else falls on both.
 """
 
+import logging
 import os
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import count
@@ -237,5 +239,9 @@ def bench(graph: KnowledgeGraph, config: Config) -> Figures:
         "peak_memory_mb": peak_memory(),
     }
     if find_spec("pykeen") and config.scoring.name in PYKEEN:
-        figures["pykeen"] = time_pykeen(graph, config)
+        with warnings.catch_warnings():  # of PyKEEN, about graphics cards that are not there
+            warnings.simplefilter("ignore")
+            logging.disable(logging.WARNING)
+            figures["pykeen"] = time_pykeen(graph, config)
+            logging.disable(logging.NOTSET)
     return figures
