@@ -32,6 +32,10 @@ Columns = Annotated[
     str | None,
     typer.Option(help="Which columns to read: head=subject,relation=predicate,tail=object."),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, repeatable."),
+]
 
 
 def main() -> None:
@@ -91,10 +95,7 @@ def train(
     objective: Annotated[str | None, typer.Option(help="Objective by name.")] = None,
     sampler: Annotated[str | None, typer.Option(help="Sampler by name.")] = None,
     columns: Columns = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, repeatable."),
-    ] = None,
+    settings: Settings = None,
     as_json: Json = False,
 ) -> None:
     """Train on a graph and measure the result.
@@ -220,10 +221,7 @@ def bench(
         ),
     ] = None,
     scoring: Annotated[str, typer.Option(help="Scoring function by name.")] = "distmult",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, repeatable."),
-    ] = None,
+    settings: Settings = None,
     as_json: Json = False,
 ) -> None:
     """Measure how fast this machine trains and ranks; less than a minute.
