@@ -27,7 +27,7 @@ class _LogSum(Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, counted: Tensor | None) -> Tensor:
         if native.fits(values):
-            counted = None if counted is None else counted.contiguous()
+            counted = _as_bytes(counted, values)
             total, top, scale = native.log_sum(values, counted)
         else:
             counting = _counting(values, counted, -torch.inf)
@@ -49,6 +49,11 @@ class _LogSum(Function):
         return _counting(share * gradient.unsqueeze(1), counted, 0), None
 
 
+def _as_bytes(counted: Tensor | None, values: Tensor) -> Tensor | None:
+    """Lay out what counts as the kernels read it: a byte for each value, in row order."""
+    return None if counted is None else counted.expand_as(values).contiguous()
+
+
 def _counting(values: Tensor, counted: Tensor | None, otherwise: float) -> Tensor:
     return values if counted is None else values.masked_fill(~counted, otherwise)
 
@@ -62,7 +67,7 @@ class _SoftplusMean(Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, below: Tensor | None, counted: Tensor | None) -> Tensor:
         if _SoftplusMean.has_kernel(values, below):
-            counted = None if counted is None else counted.contiguous()
+            counted = _as_bytes(counted, values)
             mean, weight = native.softplus_mean(values, below, counted)
         else:
             margin = values if below is None else values - below.unsqueeze(1)

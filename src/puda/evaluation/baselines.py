@@ -72,9 +72,7 @@ class InverseRule:
         """Score all entities: (Q, E)."""
         scores = self.popularity(questions)
         room = scores.amax(1).double() + 1  # (Q,) a rule counts for more than any popularity
-        if (
-            room.max() * (self.level.max() + 1) >= 2**24
-        ):  # more than single precision can tell apart
+        if room.max() * (self.level.max() + 1) >= 2**24:  # beyond single precision's whole numbers
             scores = scores.double()
         for side in (0, 1):
             rows = (questions.side == side).nonzero().squeeze(1).numpy()
