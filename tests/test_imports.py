@@ -14,10 +14,10 @@ FLOORS = {
         (
             "types errors seeds native machine",
             "config data fused",
-            "tables scoring objectives generator regularizers",
+            "tables scoring objectives generator regularizers priors",
             "sampling evaluation runs",
             "training",
-            "predict bench",
+            "predict bench experiments paper results",
             "api display cli",
         )
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from puda import __version__
-from puda.errors import PudaError
+from puda.errors import ConfigError, PudaError
 
 app = typer.Typer(
     help="Completes knowledge graphs: which facts are probably missing, and how plausible.",
@@ -86,6 +86,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="New folder of the run; default runs/<name of the source>.")
     ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings by name: best (the default), paper or fast.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Train so long; the learning rate falls over it.")
@@ -117,7 +120,9 @@ def train(
         "sampler.name": sampler,
     }
     given = [f"{key}={value}" for key, value in named.items() if value is not None]
-    chosen = configs.read(config) if config else configs.Config()
+    if preset and config:
+        raise ConfigError("--preset and --config both say all settings: give one of them")
+    chosen = configs.read(config) if config else configs.preset(preset or "best")
     chosen = chosen.with_settings([*given, *(settings or [])])
     graph, reports = load(
         source,
@@ -242,6 +247,50 @@ def bench(
         _print_json(figures)
     else:
         display.show_bench(figures)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(help="table1, table2, table3, table5, figure-prior, hidden, ours or all."),
+    ],
+    dataset: Annotated[str | None, typer.Option(help="Only experiments on this data set.")] = None,
+    only: Annotated[str | None, typer.Option(help="Only this file, e.g. distmult.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Budget of a run; default: what its file says.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each; default: what its file says.")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where the experiment files are.")] = Path(
+        "experiments"
+    ),
+    runs: Annotated[Path, typer.Option(help="Where the runs go.")] = Path("runs/reproduce"),
+    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/results.md"),
+) -> None:
+    """Reproduce the paper's tables: run what is missing, then write the page of results.
+
+    Finished runs are kept in the experiment files, interrupted ones go on. Example: puda reproduce
+    table1 --dataset wn18rr
+    """
+    from puda import display, experiments, paper, results
+
+    files = experiments.find(folder, table, dataset=dataset, only=only)
+    try:
+        paper.reproduce(
+            files,
+            runs,
+            seeds=seeds,
+            minutes=minutes,
+            watch=display.training_progress,
+            tell=display.show_text,
+        )
+    finally:  # an interruption, too, leaves a page of what is finished
+        notes = results.write(experiments.find(folder, "all"), page, folder / "findings.toml")
+        display.show_text(f"The results are in {page}.")
+        for note in notes:
+            display.show_text(note)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -23,10 +23,21 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 
+PRESETS = ("best", "paper", "fast")
+
+
 class Section(BaseModel):
     """A group of settings that cannot be changed once read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, source: str = "config") -> Self:
+        """Check nested values; an error carries the path of the bad key."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(f"{source}: {_explain(cls, error)}") from None
 
 
 class Chosen(Section):
@@ -69,9 +80,13 @@ class ObjectiveConfig(Chosen):
 
     name: str = "puda"
     options: Options = {"ordering": "listwise"}
+    # pi: what `options.prior` says for all, or a question's share of entities that answer it,
+    # estimated for each relation and side (puda.priors).
+    prior: Literal["fixed", "estimated"] = "fixed"
     regularizer: str = "n3"
     weight: float = Field(0.05, ge=0)  # of the regularizer
     relation_weight: float = Field(0.0, ge=0)  # of predicting the relation as well
+    relation_share: float = Field(1.0, gt=0, le=1)  # of a batch's facts for which it is predicted
 
 
 class SamplerConfig(Chosen):
@@ -131,14 +146,6 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any], *, source: str = "config") -> "Config":
-        """Check nested values; an error carries the path of the bad key."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigError(f"{source}: {_explain(cls, error)}") from None
-
     def with_settings(self, settings: Iterable[str]) -> "Config":
         """Return a copy with settings such as "training.epochs=20" applied."""
         values = self.model_dump()
@@ -163,24 +170,35 @@ class Config(Section):
         for name, section in self.model_dump(exclude_none=True).items():
             lines += [f"[{name}]"]
             tables = {k: v for k, v in section.items() if isinstance(v, dict)}
-            lines += [f"{k} = {_toml(v)}" for k, v in section.items() if k not in tables]
+            lines += [f"{k} = {toml(v)}" for k, v in section.items() if k not in tables]
             for key, table in tables.items():
                 if table:
                     lines += [f"[{name}.{key}]"]
-                    lines += [f"{_toml(k)} = {_toml(v)}" for k, v in table.items()]
+                    lines += [f"{toml(k)} = {toml(v)}" for k, v in table.items()]
             lines += [""]
         return "\n".join(lines)
 
 
 def read(path: Path) -> Config:
-    """Read a TOML file."""
+    """Read a config from a TOML file."""
+    return Config.of(read_toml(path), source=str(path))
+
+
+def preset(name: str) -> Config:
+    """Return settings by name: best (the defaults), paper or fast."""
+    if name not in PRESETS:
+        raise ConfigError(f"no preset {name!r}{nearest(name, PRESETS)}")
+    return Config() if name == "best" else read(Path(__file__).parent / "presets" / f"{name}.toml")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file as nested values."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    return Config.of(values, source=str(path))
 
 
 def accepted(
@@ -211,8 +229,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (known: {', '.join(known)})" if known else " (it has none)"
 
 
-def _toml(value: object) -> str:
-    """Write a value; what JSON says of words, numbers and truth, TOML says alike."""
+def toml(value: object) -> str:
+    """Write a value; what JSON says of words, numbers, truth and lists, TOML says alike."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml(k)} = {toml(v)}" for k, v in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -231,7 +251,10 @@ def _explain(model: type[BaseModel], error: ValidationError) -> str:
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] != "extra_forbidden":
         return f"{path} = {first['input']!r}: {first['msg'].lower()}"
-    for part in first["loc"][:-1]:
-        annotation: Any = model.model_fields[str(part)].annotation
-        model = annotation  # only sections have keys of their own
-    return f"unknown key {path!r}{nearest(str(first['loc'][-1]), model.model_fields)}"
+    known: Iterable[str] = model.model_fields
+    for part in first["loc"][:-1]:  # sections, of which some may be left out or repeated
+        field = model.model_fields.get(str(part))
+        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        inner = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        model, known = (inner[0], inner[0].model_fields) if inner else (model, known)
+    return f"unknown key {path!r}{nearest(str(first['loc'][-1]), known)}"

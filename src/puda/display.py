@@ -132,6 +132,12 @@ def show_metrics(metrics: Metrics, *, breakdowns: bool = False, relations: bool 
         out.print(table)
         low, high = report["both"]["mrr_interval"]
         out.print(f"MRR of both sides: 95 % between {low:.3f} and {high:.3f} (bootstrap)\n")
+        if "classification" in report:
+            told = report["classification"]
+            out.print(
+                f"Facts against annotated true negatives: AUC {told['auc']:.3f},"
+                f" average precision {told['average_precision']:.3f}\n"
+            )
         if breakdowns:
             _show_groups("by relation category", report["categories"])
             _show_groups("by training facts of the answer", report["degrees"])

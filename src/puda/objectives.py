@@ -108,6 +108,17 @@ def _positive_risks(scores: Scores) -> tuple[Tensor, Tensor]:
     return softplus(-scores.positive).mean(), softplus(scores.positive).mean()
 
 
+def _weighted_risks(scores: Scores, prior: float) -> tuple[Tensor, Tensor]:
+    """Return pi R_p+ and pi R_p-, each question by the prior of its own where scores have them."""
+    if scores.prior is None:
+        positive, inverted = _positive_risks(scores)
+        return prior * positive, prior * inverted
+    return (
+        (scores.prior * softplus(-scores.positive)).mean(),
+        (scores.prior * softplus(scores.positive)).mean(),
+    )
+
+
 def _bounded(certain: Tensor, bracket: Tensor, correction: str) -> Tensor:
     """Return certain + max(0, bracket), or its variant.
 
@@ -140,10 +151,10 @@ def pu_c(
 
     The prior alone holds positives up: at the 1e-5 of the other risks nothing is learned.
     """
-    positive, inverted = _positive_risks(scores)
+    certain, excess = _weighted_risks(scores, prior)
     unlabeled = _unlabeled_risk(scores, ordering)
-    total = _bounded(prior * positive, unlabeled - prior * inverted, correction)
-    return Risk(total, positive, inverted, unlabeled, torch.zeros_like(total))
+    total = _bounded(certain, unlabeled - excess, correction)
+    return Risk(total, *_positive_risks(scores), unlabeled, torch.zeros_like(total))
 
 
 def pu_r(
@@ -182,14 +193,14 @@ def puda(
 
     `pooled` takes one mean over unlabeled and synthetic entities, as the authors' code does.
     """
-    positive, inverted = _positive_risks(scores)
+    certain, excess = _weighted_risks(scores, prior)
     unlabeled, synthetic = _unlabeled_risk(scores, ordering), _synthetic_risk(scores, ordering)
     others = unlabeled + synthetic
     if pooled:
         n, m = scores.unlabeled.shape[1], scores.synthetic.shape[1]
         others = (n * unlabeled + m * synthetic) / max(n + m, 1)
-    total = _bounded(prior * positive, others - prior * inverted, correction)
-    return Risk(total, positive, inverted, unlabeled, synthetic)
+    total = _bounded(certain, others - excess, correction)
+    return Risk(total, *_positive_risks(scores), unlabeled, synthetic)
 
 
 def softmax(scores: Scores) -> Risk:
@@ -235,6 +246,9 @@ def bce(scores: Scores, *, smoothing: Share = 0.1) -> Risk:
     total = others.mean() + true.sum() / len(size)
     return Risk(total, positive, inverted, others.mean(), torch.zeros_like(total))
 
+
+USES_PRIORS = {"pu-c", "pu-r", "puda"}
+"""Objectives that can take a prior for each question."""
 
 OBJECTIVES: dict[str, Objective] = {
     "pn": pn,

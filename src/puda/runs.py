@@ -92,14 +92,14 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file whole."""
-        with _replacing(self.path / name) as part:
+        with replacing(self.path / name) as part:
             part.write_text(text, encoding="utf-8")
 
     def write_tensors(
         self, name: str, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None
     ) -> None:
         """Write a safetensors file whole."""
-        with _replacing(self.path / name) as part:
+        with replacing(self.path / name) as part:
             save_file({k: v.contiguous() for k, v in tensors.items()}, part, dict(header or {}))
 
     def append_trace(self, event: Mapping[str, Any]) -> None:
@@ -228,7 +228,7 @@ class RunFolder:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name to write to; it becomes `path` when all went well."""
     part = path.with_name(path.name + ".part")
     try:

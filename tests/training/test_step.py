@@ -12,12 +12,13 @@ from torch.optim import SGD
 from puda.config import Config
 from puda.data.graph import KnowledgeGraph
 from puda.errors import Diverged
+from puda.regularizers import REGULARIZERS
 from puda.sampling.base import Sampler, Unlabeled
 from puda.seeds import ambient, stream
 from puda.tables import EntityTable
 from puda.training.build import build_learner
 from puda.training.step import Learner, train_step
-from puda.types import Batch, Questions, Side
+from puda.types import Batch, Questions, Risk, Side
 from toy import checkerboard
 
 PRIOR = 0.1
@@ -297,7 +298,8 @@ def test_a_pool_own_to_each_question_gives_the_risk_of_those_entities():
     assert torch.allclose(own.entities.weight, shared.entities.weight, atol=1e-6)
 
 
-def test_questions_with_several_answers_learn_as_if_they_were_asked_once_for_each():
+@pytest.mark.parametrize("around", ["nothing", "n3", "l2", "relation"])
+def test_questions_with_several_answers_learn_as_if_they_were_asked_once_for_each(around):
     # What persons 0, 1 and 2 like, with 2, 1 and 2 answers, against the five pairs written out.
     likes = GRAPH.relations.find("likes")
     persons = [GRAPH.entities.find(f"person {i}") for i in range(3)]
@@ -307,7 +309,10 @@ def test_questions_with_several_answers_learn_as_if_they_were_asked_once_for_eac
     owner = torch.tensor([0, 0, 1, 2, 2])
     questions = Questions(torch.tensor(persons), torch.full((3,), likes), torch.zeros(3).long())
     grouped, spread = Batch(questions, answers, owner), Batch(questions[owner], answers)
-    one, other = make_learner(), make_learner()
+    one, other = make_learner("complex"), make_learner("complex")
+    for learner in (one, other):
+        learner.penalty = REGULARIZERS.get(around)
+        learner.relation_weight = float(around == "relation")
     risks = [
         train_step(learner, batch, stream(1, "draws"))[0].total.item()
         for learner, batch in ((one, grouped), (other, spread))
@@ -315,6 +320,36 @@ def test_questions_with_several_answers_learn_as_if_they_were_asked_once_for_eac
     assert risks[0] == pytest.approx(risks[1], rel=1e-6)
     for name, tensor in snapshot(one).items():
         assert torch.allclose(tensor, snapshot(other)[name], atol=1e-5), name
+
+
+def test_priors_of_sides_and_relations_reach_the_facts_of_their_questions():
+    learner, batch = make_learner(num_synthetic=0), draw_batch(6)
+    learner.priors = torch.tensor([[0.1, 0.2], [0.3, 0.4]])  # (side, relation)
+    seen = []
+    objective = learner.objective
+    learner.objective = lambda scores: (seen.append(scores.prior), objective(scores))[1]
+    train_step(learner, batch, stream(1, "draws"))
+    owner = torch.tensor([0, 0, 3])
+    train_step(learner, Batch(batch.questions, batch.answers[:3], owner), stream(1, "draws"))
+    asked = zip(batch.questions.side.tolist(), batch.questions.relation.tolist(), strict=True)
+    expected = torch.tensor([learner.priors[side, relation] for side, relation in asked])
+    assert torch.equal(seen[0], expected)
+    assert torch.equal(seen[1], expected[owner])
+
+
+def test_relations_are_predicted_for_a_share_of_the_facts():
+    # For the first half of ten facts, weighted alone: as if the batch held no others.
+    def moved_by(batch: Batch, share: float) -> torch.Tensor:
+        learner = make_learner("complex", num_synthetic=0)
+        learner.objective = lambda scores: Risk(*(0 * scores.positive.sum() for _ in range(5)))
+        learner.relation_weight, learner.relation_share = 1.0, share
+        train_step(learner, batch, stream(1, "draws"))
+        return learner.entities.weight
+
+    batch = draw_batch(10)
+    half = Batch(batch.questions[:5], batch.answers[:5])
+    assert torch.equal(moved_by(batch, 0.5), moved_by(half, 1.0))
+    assert not torch.allclose(moved_by(batch, 1.0), moved_by(half, 1.0))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])  # 1e30 squared is beyond a float

@@ -5,6 +5,7 @@ import numpy as np
 from puda.data.categories import relation_categories
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.evaluation.baselines import BASELINES
+from puda.evaluation.classification import classify
 from puda.evaluation.metrics import Metrics, describe, measure, select
 from puda.evaluation.ranking import Ranks, Scorer, rank
 
@@ -28,6 +29,8 @@ def evaluate(
         name: measure(rank(baseline(graph), facts, known, memory=memory))
         for name, baseline in BASELINES.items()
     }
+    if len(facts) and len(graph.negatives.get(split, ())):
+        report["classification"] = classify(score, facts, graph.negatives[split])
     report["relations"] = _by(facts[:, 1], ranks, graph.relations.labels)
     categories = np.array(relation_categories(graph.train, graph.num_relations))
     names, category = np.unique(categories, return_inverse=True)

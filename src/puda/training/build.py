@@ -13,7 +13,8 @@ from puda.config import Config, accepted, nearest
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
 from puda.generator import Generator
-from puda.objectives import OBJECTIVES, USES_SYNTHETIC
+from puda.objectives import OBJECTIVES, USES_PRIORS, USES_SYNTHETIC
+from puda.priors import estimate_priors
 from puda.regularizers import REGULARIZERS
 from puda.runs import RunFolder
 from puda.sampling import SAMPLERS
@@ -54,7 +55,9 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
         adversary=_adversary(config, model.row_dim),
         penalty=_penalty(config),
         relation_weight=config.objective.relation_weight,
+        relation_share=config.objective.relation_share,
         dropout=config.scoring.dropout,
+        priors=_priors(config, graph),
     )
     # A first look at nothing: what does not go together is told before any folder is made.
     blank = torch.zeros(1, 1)
@@ -112,6 +115,18 @@ def _start_from(path: str, graph: KnowledgeGraph, model: ScoringFunction, rows: 
     for name, weight in other.model.state_dict().items():
         if name in own and own[name].shape == weight.shape:
             own[name].copy_(weight)
+
+
+def _priors(config: Config, graph: KnowledgeGraph) -> Tensor | None:
+    settings = config.objective
+    if settings.prior == "fixed":
+        return None
+    if settings.name not in USES_PRIORS:
+        raise ConfigError(
+            f"the objective {settings.name!r} takes no estimated prior:"
+            f" set objective.prior to fixed, or choose one of {', '.join(sorted(USES_PRIORS))}"
+        )
+    return estimate_priors(graph)
 
 
 def _look_up(registry: Mapping[str, T], name: str, what: str) -> T:

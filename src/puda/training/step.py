@@ -1,6 +1,6 @@
 """Algorithm 1 of the paper on one page: the discriminator steps down the risk, the generator up."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from puda.errors import ConfigError, Diverged
 from puda.generator import Generator
+from puda.regularizers import Regularizer
 from puda.sampling import Sampler
 from puda.scoring import ScoringFunction
 from puda.tables import EntityTable
@@ -38,9 +39,11 @@ class Learner:
     sampler: Sampler
     objective: Callable[[Scores], Risk]
     adversary: Adversary | None = None  # None: M = 0
-    penalty: Callable[[Tensor, Sequence[Tensor]], Tensor] | None = None  # weight included
+    penalty: Regularizer | None = None  # weight included
     relation_weight: float = 0.0  # of relation prediction
+    relation_share: float = 1.0  # of the facts that it is for
     dropout: float = 0.0  # on question vectors
+    priors: Tensor | None = None  # (2, R) pi by side and relation; None: the objective's own
 
     @cached_property
     def normalizes(self) -> bool:
@@ -99,6 +102,9 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         owner=owner,
     )
     scores = scores._replace(weight=learner.sampler.weigh(scores.unlabeled, scores.counted))
+    if learner.priors is not None:
+        prior = learner.priors[questions.side, questions.relation]
+        scores = scores._replace(prior=prior if owner is None else prior[owner])
     if adversary is not None:
         if adversary.order == "before":
             known = _generator_step(learner, adversary, question, scores, stream)
@@ -137,15 +143,17 @@ def _around(
     total = question.new_zeros(())
     if learner.penalty is None and not learner.relation_weight:
         return total
-    relation, side = batch.questions.relation, batch.questions.side
-    if batch.owner is not None:
-        anchor, relation, side = (x.index_select(0, batch.owner) for x in (anchor, relation, side))
+    relation, side, owner = batch.questions.relation, batch.questions.side, batch.owner
     if learner.penalty is not None:
         factors = learner.model.factors(anchor, relation, side, answer)
-        total = total + learner.penalty(question, factors)
+        counts = None if owner is None else torch.bincount(owner, minlength=len(question))
+        total = total + learner.penalty(question, factors, counts)
     if learner.relation_weight:
-        directed = learner.model.directed(relation, side)
-        loss = cross_entropy(learner.model.relate(anchor, answer, side), directed)
+        some = slice(max(1, round(learner.relation_share * len(answer))))  # batches are shuffled
+        asked = torch.arange(len(answer))[some] if owner is None else owner[some]
+        anchor, relation, side = (x.index_select(0, asked) for x in (anchor, relation, side))
+        scores = learner.model.relate(anchor, answer[some], side)
+        loss = cross_entropy(scores, learner.model.directed(relation, side))
         total = total + learner.relation_weight * loss
     return total
 

@@ -1,0 +1,177 @@
+"""Reproducing the paper's tables: run what experiment files ask for and record what came out."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from puda import __version__
+from puda.config import Config
+from puda.data.graph import SPLITS, KnowledgeGraph
+from puda.data.source import load
+from puda.errors import ConfigError, DataError, RunError
+from puda.evaluation.classification import classify
+from puda.evaluation.metrics import Metrics, measure
+from puda.evaluation.ranking import rank
+from puda.experiments import ExperimentFile, Figures, Measured, Trial
+from puda.machine import keep_freed_memory
+from puda.runs import RunFolder, Trained
+from puda.training import trainer
+from puda.training.trainer import Listener
+
+Watch = Callable[[Config], AbstractContextManager[Listener]]
+"""From a run's settings to a listener of its events, e.g. a progress bar."""
+
+
+def reproduce(
+    files: Iterable[ExperimentFile],
+    runs: Path,
+    *,
+    seeds: int | None = None,
+    minutes: float | None = None,
+    watch: Watch,
+    tell: Callable[[str], None],
+) -> None:
+    """Run the trials that are not measured yet; each is recorded as soon as it ends.
+
+    A run that was interrupted goes on from its folder below `runs`.
+    """
+    keep_freed_memory()
+    for file in files:
+        for trial in file.trials(seeds=seeds, minutes=minutes):
+            if file.is_done(trial):
+                continue
+            tell(f"{trial.name}: {file.experiment.row}")
+            measured = run(trial, runs, watch)
+            file.record(measured)
+            tell(
+                f"{trial.name}: test MRR {measured.tail['mrr']:.3f} tail, "
+                f"{measured.head['mrr']:.3f} head, {measured.both['mrr']:.3f} both"
+                f" ({measured.seconds:.0f} s)"
+            )
+
+
+def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
+    """Train, or go on training, and measure."""
+    config = trial.config
+    if trial.source.experiment.start is not None:
+        config = config.with_settings([f"scoring.start={_start(trial, runs)}"])
+    held_out = config.data
+    graph = load(
+        trial.source.dataset, valid=held_out.valid, test=held_out.test, seed=held_out.seed
+    ).graph
+    for split in ("valid", "test"):
+        if not len(graph.facts(split)):
+            raise DataError(f"{graph.name} has no {split} facts to measure on")
+    kept, hidden = hide(graph, trial.hide, seed=held_out.seed)
+    folder = RunFolder(_path(trial, runs))
+    if not _is_of(folder, config, kept):
+        shutil.rmtree(folder.path, ignore_errors=True)
+    with watch(config) as listener:
+        if folder.path.exists():
+            trainer.resume(folder.path, listener=listener)
+        else:
+            trainer.train(kept, config, folder.path, listener=listener)
+    if folder.resumable:
+        raise KeyboardInterrupt  # the trainer has kept its state
+    trained = folder.load()
+    events = folder.trace()
+    end = events[-1]
+    checks = [e for e in events if e["event"] == "validation" and e["mrr"]]
+    test = _ranked(trained, graph, "test")
+    return Measured(
+        settings=trial.source.digest,
+        value=trial.value,
+        seed=config.training.seed,
+        minutes=config.training.minutes,
+        seconds=round(end["seconds"], 1),
+        epochs=end["epoch"],
+        best_epoch=end["best"]["epoch"],
+        version=_version(),
+        valid=_figures(_ranked(trained, graph, "valid")["both"]),
+        tail=_figures(test["tail"]),
+        head=_figures(test["head"]),
+        both=_figures(test["both"]),
+        hidden=_hidden(trained, graph, hidden),
+        classified=_classified(trained, graph),
+        curve=tuple((round(e["seconds"], 1), round(e["mrr"]["both"], 5)) for e in checks),
+    )
+
+
+def hide(graph: KnowledgeGraph, share: float, *, seed: int) -> tuple[KnowledgeGraph, np.ndarray]:
+    """Take a share of the training facts away at random; returns the rest and the facts taken."""
+    order = np.random.default_rng(seed).permutation(len(graph.train))
+    number = round(share * len(order))
+    kept, hidden = np.sort(order[number:]), np.sort(order[:number])
+    return replace(graph, train=graph.train[kept]), graph.train[hidden]
+
+
+def _is_of(folder: RunFolder, config: Config, graph: KnowledgeGraph) -> bool:
+    """Whether a folder holds a run of these settings on these facts, not what was before."""
+    try:
+        return (
+            folder.load_config() == config and folder.load_graph().fingerprint == graph.fingerprint
+        )
+    except RunError:
+        return False
+
+
+def _path(trial: Trial, runs: Path) -> Path:
+    return runs / trial.name.replace(" ", "-")
+
+
+def _start(trial: Trial, runs: Path) -> Path:
+    """Return the run that a model starts from: the same seed of another file."""
+    seed = trial.config.training.seed
+    *_, first = trial.source.start.trials(seeds=seed + 1)
+    path = _path(first, runs)
+    if RunFolder(path).resumable:
+        raise ConfigError(f"{trial.name} starts from {first.name}: reproduce that one first")
+    return path
+
+
+def _ranked(trained: Trained, graph: KnowledgeGraph, split: str) -> Metrics:
+    known = graph.known(*(("train", "valid") if split == "valid" else SPLITS))
+    return measure(rank(trained.score, graph.facts(split), known))
+
+
+def _hidden(trained: Trained, graph: KnowledgeGraph, hidden: np.ndarray) -> Figures:
+    """Rank hidden facts; `below` is how often a random non-fact stands above one of them.
+
+    That share is exact, not sampled: (mean rank - 1) / (mean number of non-facts) = (1 - AMRI) / 2.
+    """
+    if not len(hidden):
+        return {}
+    both = measure(rank(trained.score, hidden, graph.known(*SPLITS)))["both"]
+    return {**_figures(both), "below": round((1 - both["amri"]) / 2, 5)}
+
+
+def _classified(trained: Trained, graph: KnowledgeGraph) -> Figures:
+    if not len(graph.negatives.get("test", ())):
+        return {}
+    return _figures(classify(trained.score, graph.test, graph.negatives["test"]))
+
+
+def _figures(metrics: dict[str, Any]) -> Figures:
+    kept = {k: v for k, v in metrics.items() if isinstance(v, float)}
+    return {k: round(v, 5) for k, v in kept.items()}
+
+
+def _version() -> str:
+    """Return puda's version and, in a checkout, the commit."""
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return __version__
+    return f"{__version__}+{said.stdout.strip()}"
