@@ -15,7 +15,7 @@ from puda import paper
 from puda.config import Config
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.source import Loaded
-from puda.errors import ConfigError, RunError
+from puda.errors import ConfigError
 from puda.evaluation.classification import classify
 from puda.experiments import ExperimentFile, Measured
 from puda.paper import hide
@@ -51,7 +51,6 @@ class Watcher:
 
     @contextmanager
     def __call__(self, config: Config) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-        """Listen to a run; stop it after so many epochs."""
         """Give the listener of one run."""
         self.configs.append(config)
         epochs = 0
