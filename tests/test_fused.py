@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import grad, gradcheck
 
 from puda import fused
-from puda.fused import cubes, log_sum, product, softplus_mean
+from puda.fused import Wires, collect, cubes, log_sum, product, softplus_mean
 
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -151,3 +151,55 @@ def test_the_slopes_of_a_product_by_tiles_are_those_of_finite_differences(narrow
 
 def test_without_questions_a_product_by_tiles_is_empty(narrow):
     assert product(torch.empty(0, 2), torch.empty(5, 2)).shape == (0, 5)
+
+
+# --- sums over edges
+
+
+def wires(edges: int = 40, *, both: bool = True) -> Wires:
+    """Draw edges from 5 rows (and 3 of a second table) to 6 groups, of which the last is empty."""
+    random = torch.Generator().manual_seed(1)
+    o, i, j = (torch.randint(n, (edges,), generator=random) for n in (5, 5, 3))
+    return Wires(o, 6, i, j if both else None)
+
+
+def test_a_known_sum_over_edges():
+    # Group 0 hears 2 * (1, 2) * (3, 5) and 1 * (10, 20) * (1, 1); group 1 hears nothing.
+    a = torch.tensor([[1.0, 2.0], [10.0, 20.0]])
+    b = torch.tensor([[1.0, 1.0], [3.0, 5.0]])
+    path = Wires(torch.tensor([0, 0]), 2, torch.tensor([0, 1]), torch.tensor([1, 0]))
+    weight = torch.tensor([2.0, 1.0])
+    assert collect(path, weight, a, b).tolist() == [[16.0, 40.0], [0.0, 0.0]]
+    alone = Wires(path.o, 2, path.i)
+    assert collect(alone, weight, a).tolist() == [[12.0, 24.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_the_slopes_of_sums_over_edges_are_those_of_finite_differences(both):
+    path = wires(both=both)
+    tables = (draw(5, 2, seed=2), draw(3, 2, seed=3))[: 2 if both else 1]
+    assert gradcheck(lambda w, *t: collect(path, w, *t), (draw(40), *tables))
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("width", [1, 8, 13])
+def test_kernels_for_edges_agree_with_double_precision_and_so_do_their_slopes(both, width):
+    path, found = wires(both=both), {}
+    for kind in (torch.float32, torch.float64):
+        inputs = [draw(40, dtype=torch.float64), draw(5, width, seed=2), draw(3, width, seed=3)]
+        inputs = [x.detach().to(kind).requires_grad_() for x in inputs[: 3 if both else 2]]
+        out = collect(path, *inputs)
+        slopes = grad((out * draw(6, width, seed=4).to(kind)).sum(), inputs)
+        found[kind] = [out, *slopes]
+    for kernel, plain in zip(*found.values(), strict=True):
+        assert torch.allclose(kernel.double(), plain, atol=1e-5)
+
+
+def test_without_a_kernel_edges_may_come_in_blocks(monkeypatch):
+    weight, a, b = draw(40), draw(5, 4, seed=2), draw(3, 4, seed=3)
+    whole = collect(wires(), weight, a, b)
+    monkeypatch.setattr(fused, "EDGES", 7)
+    assert torch.allclose(collect(wires(), weight, a, b), whole)
+    gradients = grad(collect(wires(), weight, a, b).sum(), (weight, a, b))
+    for gradient, expected in zip(gradients, grad(whole.sum(), (weight, a, b)), strict=True):
+        assert torch.allclose(gradient, expected)

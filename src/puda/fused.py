@@ -189,3 +189,98 @@ def distance(question: Tensor, candidates: Tensor, *, complex_rows: bool = False
     if not native.fits(question, candidates):
         return None
     return _apply(_Distance, question, candidates, complex_rows)
+
+
+class Wires:
+    """Edges (n,) from rows of one or two tables to groups, with the orders that kernels need.
+
+    Each edge e takes row i[e] of the first table, row j[e] of the second if there is one, and
+    ends in group o[e].
+    """
+
+    def __init__(self, o: Tensor, groups: int, i: Tensor, j: Tensor | None = None) -> None:
+        self.o, self.i, self.j, self.groups = o, i, j, groups
+        self._orders: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def order(self, name: str, groups: int) -> tuple[Tensor, Tensor]:
+        """Return the edges in the order of their o, i or j, and where each of these begins."""
+        if name not in self._orders:
+            key: Tensor = getattr(self, name)
+            starts = torch.bincount(key, minlength=groups).cumsum(0)
+            starts = torch.cat([starts.new_zeros(1), starts])
+            self._orders[name] = key.argsort(stable=True), starts
+        return self._orders[name]
+
+
+EDGES = 65_536
+"""Whose rows are held at a time where there is no kernel."""
+
+
+def _collected(
+    wires: Wires, to: str, groups: int, weight: Tensor, *sources: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Sum weight * product of the sources' rows over the edges of each o, i or j."""
+    order, starts = wires.order(to, groups)
+    tables = [table for table, _ in sources]
+    weight, ids = weight[order], [ids[order] for _, ids in sources]
+    if native.fits(weight, *tables):
+        b, j = (tables[1], ids[1]) if len(tables) > 1 else (None, None)
+        return native.collect(weight, tables[0], ids[0], b, j, starts)
+    out = tables[0].new_zeros(groups, tables[0].shape[1])
+    key: Tensor = getattr(wires, to)[order]
+    for part in torch.arange(len(order)).split(EDGES):
+        rows = weight[part].unsqueeze(1)
+        for table, where in zip(tables, ids, strict=True):
+            rows = rows * table.index_select(0, where[part])
+        out.index_add_(0, key[part], rows)
+    return out
+
+
+def _edge_dots(wires: Wires, gradient: Tensor, *sources: tuple[Tensor, Tensor]) -> Tensor:
+    (a, i), (b, j) = sources[0], sources[1] if len(sources) > 1 else (None, None)
+    if native.fits(gradient, *(table for table, _ in sources)):
+        return native.edge_dot(gradient, wires.o, a, i, b, j)
+    parts = []
+    for part in torch.arange(len(wires.o)).split(EDGES):
+        rows = gradient.index_select(0, wires.o[part])
+        for table, where in sources:
+            rows = rows * table.index_select(0, where[part])
+        parts.append(rows.sum(1))
+    return torch.cat(parts)
+
+
+class _Collect(Function):
+    @staticmethod
+    def forward(ctx: Any, wires: Wires, weight: Tensor, a: Tensor, b: Tensor | None) -> Tensor:
+        ctx.wires = wires
+        ctx.save_for_backward(weight, a, b)
+        return _collected(wires, "o", wires.groups, weight, *_Collect.sources(wires, a, b))
+
+    @staticmethod
+    def sources(wires: Wires, a: Tensor, b: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        return [(a, wires.i)] if b is None or wires.j is None else [(a, wires.i), (b, wires.j)]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        wires, (weight, a, b) = ctx.wires, ctx.saved_tensors
+        sources, gradient = _Collect.sources(wires, a, b), gradient.contiguous()
+        arrived = (gradient, wires.o)
+        _, by_weight, by_a, by_b = ctx.needs_input_grad
+        slopes: list[Tensor | None] = [None, None, None]
+        if by_weight:
+            slopes[0] = _edge_dots(wires, gradient, *sources)
+        if by_a:
+            slopes[1] = _collected(wires, "i", len(a), weight, arrived, *sources[1:])
+        if by_b:
+            slopes[2] = _collected(wires, "j", len(b), weight, arrived, sources[0])
+        return None, *slopes
+
+
+def collect(wires: Wires, weight: Tensor, a: Tensor, b: Tensor | None = None) -> Tensor:
+    """Sum weight[e] a[i[e]] b[j[e]] over the edges of each group, number by number: (G, d).
+
+    Without b, of weight[e] a[i[e]]. No row of an edge is ever kept.
+    """
+    b = None if b is None else b.contiguous()
+    return _apply(_Collect, wires, weight.contiguous(), a.contiguous(), b)

@@ -281,6 +281,42 @@ void puda_row_dot(const float *x, const float *y, int64_t rows, int64_t d, float
     }
 }
 
+/* out[g] = sum over edges e of a group g of w[e] a[i[e]] b[j[e]], number by number; without b if it
+ * is NULL. Edges lie group by group, `starts` (groups + 1) says where each begins. */
+void puda_collect(const float *w, const float *a, const int64_t *i, const float *b,
+                  const int64_t *j, const int64_t *starts, int64_t groups, int64_t d, float *out) {
+    const int chunk = groups > 4096 ? 64 : 1; /* few groups are large ones */
+#pragma omp parallel for schedule(dynamic, chunk)
+    for (int64_t g = 0; g < groups; g++) {
+        float *restrict to = out + g * d;
+        memset(to, 0, d * sizeof *to);
+        for (int64_t e = starts[g]; e < starts[g + 1]; e++) {
+            const float *x = a + i[e] * d, weight = w[e];
+            if (b) {
+                const float *y = b + j[e] * d;
+                for (int64_t k = 0; k < d; k++) to[k] += weight * x[k] * y[k];
+            } else
+                for (int64_t k = 0; k < d; k++) to[k] += weight * x[k];
+        }
+    }
+}
+
+/* out[e] = sum_k of g[o[e]][k] a[i[e]][k] b[j[e]][k]; without b if it is NULL. */
+void puda_edge_dot(const float *g, const int64_t *o, const float *a, const int64_t *i,
+                   const float *b, const int64_t *j, int64_t edges, int64_t d, float *out) {
+#pragma omp parallel for schedule(static)
+    for (int64_t e = 0; e < edges; e++) {
+        const float *x = a + i[e] * d, *y = b ? b + j[e] * d : NULL, *z = g + o[e] * d;
+        Floats total = all(0.0f);
+        float rest = 0.0f;
+        int64_t k = 0;
+        for (; k + LANES <= d; k += LANES)
+            total += load(z + k) * (y ? load(x + k) * load(y + k) : load(x + k));
+        for (; k < d; k++) rest += z[k] * (y ? x[k] * y[k] : x[k]);
+        out[e] = sum(total) + rest;
+    }
+}
+
 /* Distances sum_k |q_k - c_k|, or sum_k of complex moduli where a row holds real, then imaginary
  * parts. Candidates are shared (columns, d), or own to each question (rows, columns, d). */
 static inline float manhattan(const float *q, const float *c, int64_t d) {

@@ -47,6 +47,8 @@ _SIGNATURES = {
     "puda_count": (c_int, _P, _N, _N, _P, _P, _P, _P, _P, _P, _P, _P),
     "puda_mark": (c_int, _P, _N, _P, _N, _P, _N, _P, _P, _P, _P),
     "puda_row_dot": (None, _P, _P, _N, _N, _P),
+    "puda_collect": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
+    "puda_edge_dot": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
     "puda_distance": (None, c_int, _P, _P, _N, _N, _N, c_int, _P),
     "puda_distance_slope": (None, c_int, _P, _P, _P, _N, _N, _N, c_int, _P, _P),
     "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
@@ -111,6 +113,28 @@ def row_dot(x: Tensor, y: Tensor) -> Tensor:
     assert library is not None
     out = x.new_empty(len(x))
     library.puda_row_dot(_at(x), _at(y), *x.shape, _at(out))
+    return out
+
+
+def collect(
+    weight: Tensor, a: Tensor, i: Tensor, b: Tensor | None, j: Tensor | None, starts: Tensor
+) -> Tensor:
+    """Return sums (G, d) of weight * a[i] * b[j] over edges (n,) that lie group by group."""
+    assert library is not None
+    out = a.new_empty(len(starts) - 1, a.shape[1])
+    inputs = _at(weight), _at(a), _at(i), _at(b), _at(j), _at(starts)
+    library.puda_collect(*inputs, *out.shape, _at(out))
+    return out
+
+
+def edge_dot(
+    g: Tensor, o: Tensor, a: Tensor, i: Tensor, b: Tensor | None, j: Tensor | None
+) -> Tensor:
+    """Return the sums (n,) of g[o] * a[i] * b[j] over their last dimension."""
+    assert library is not None
+    out = a.new_empty(len(i))
+    inputs = _at(g), _at(o), _at(a), _at(i), _at(b), _at(j)
+    library.puda_edge_dot(*inputs, len(i), a.shape[1], _at(out))
     return out
 
 

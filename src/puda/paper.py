@@ -47,7 +47,11 @@ def reproduce(
             if file.is_done(trial):
                 continue
             tell(f"{trial.name}: {file.experiment.row}")
-            measured = run(trial, runs, watch)
+            try:
+                measured = run(trial, runs, watch)
+            except DataError as error:  # a data set that is not here must not keep others waiting
+                tell(f"{trial.name}: not run: {error}")
+                break
             file.record(measured)
             tell(
                 f"{trial.name}: test MRR {measured.tail['mrr']:.3f} tail, "

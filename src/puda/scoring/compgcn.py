@@ -13,28 +13,38 @@ from puda.scoring.base import ScoringFunction
 from puda.scoring.conve import Convolution, with_bias, xavier
 from puda.scoring.edges import Edges
 
-
-def _multiply_conjugate(sent: Tensor, relation: Tensor) -> Tensor:
-    """Circular correlation in the Fourier domain, real parts then imaginary: conj(a) b."""
-    (a_re, a_im), (b_re, b_im) = sent.chunk(2, dim=1), relation.chunk(2, dim=1)
-    return torch.cat([a_re * b_re + a_im * b_im, a_re * b_im - a_im * b_re], dim=1)
+Collect = Callable[[Tensor | None, Tensor | None], Tensor]
+"""Sums messages of senders' rows, of relations' rows or of the products of both."""
 
 
-def _to_fourier(rows: Tensor) -> Tensor:
+def _fourier(rows: Tensor) -> tuple[Tensor, Tensor]:
     spectrum = torch.fft.rfft(rows, dim=1)
-    return torch.cat([spectrum.real, spectrum.imag], dim=1)
+    return spectrum.real, spectrum.imag
 
 
-def _from_fourier(spectrum: Tensor, dim: int) -> Tensor:
-    rows: Tensor = torch.fft.irfft(spectrum, n=dim, dim=1)
-    return rows
+def _correlate(collect: Collect, rows: Tensor, relations: Tensor) -> Tensor:
+    """Circular correlation: conj(a) b in the Fourier domain, where sums may be taken as well."""
+    (a, ai), (b, bi) = _fourier(rows), _fourier(relations)
+    real, imaginary = collect(a, b) + collect(ai, bi), collect(a, bi) - collect(ai, b)
+    heard: Tensor = torch.fft.irfft(torch.complex(real, imaginary), n=rows.shape[1], dim=1)
+    return heard
 
 
-COMPOSITIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "subtraction": torch.sub,
-    "multiplication": torch.mul,
-    "correlation": _multiply_conjugate,  # between rows in the Fourier domain
+COMPOSITIONS: dict[str, Callable[[Collect, Tensor, Tensor], Tensor]] = {
+    "subtraction": lambda collect, rows, relations: collect(rows, None) - collect(None, relations),
+    "multiplication": lambda collect, rows, relations: collect(rows, relations),
+    "correlation": _correlate,
 }
+"""Sums of messages phi(x_u, z_r); each is linear in what `collect` can sum."""
+
+
+def _as_it_is(rows: Tensor | None, relations: Tensor | None) -> Tensor:
+    """Collect nothing: the message of an entity to itself."""
+    if rows is None or relations is None:
+        own = relations if rows is None else rows
+        assert own is not None
+        return own
+    return rows * relations
 
 
 class CompGCN(ScoringFunction):
@@ -113,25 +123,14 @@ class Layer(nn.Module):
 
     def forward(self, rows: Tensor, relations: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
         """Convolve entities (E, d) and relations (2R, d)."""
-        total = self._compose(rows, self.loop) @ self.weights["loop"]
-        for name, inverse in (("inward", False), ("outward", True)):
-            heard = self._collect(rows, relations, edges, edges.direction(inverse))
-            total = total + dropout(heard @ self.weights[name], self.dropout, self.training)
+        compose = COMPOSITIONS[self.composition]
+        total = compose(_as_it_is, rows, self.loop) @ self.weights["loop"]
+        for part in ("inward", "outward"):
+            heard = compose(_of(edges, part, rows.dtype), rows, relations)
+            total = total + dropout(heard @ self.weights[part], self.dropout, self.training)
         return torch.tanh(self.norm(total / 3)), self.relate(relations)
 
-    def _collect(self, rows: Tensor, relations: Tensor, edges: Edges, part: slice) -> Tensor:
-        sender, receiver = edges.sender[part], edges.receiver[part]
-        sent = torch.bincount(sender, minlength=len(rows))[sender]
-        received = torch.bincount(receiver, minlength=len(rows))[receiver]
-        weight = (sent * received).to(rows.dtype).rsqrt()
-        compose = COMPOSITIONS[self.composition]
-        if self.composition != "correlation":
-            return edges.collect(part, weight, rows, relations, compose)
-        heard = edges.collect(part, weight, _to_fourier(rows), _to_fourier(relations), compose)
-        return _from_fourier(torch.complex(*heard.chunk(2, dim=1)), rows.shape[1])
 
-    def _compose(self, rows: Tensor, relation: Tensor) -> Tensor:
-        if self.composition != "correlation":
-            return COMPOSITIONS[self.composition](rows, relation)
-        product = torch.fft.rfft(rows, dim=1).conj() * torch.fft.rfft(relation, dim=1)
-        return _from_fourier(product, rows.shape[1])
+def _of(edges: Edges, part: str, kind: torch.dtype) -> Collect:
+    weight = edges.normalized[part].to(kind)
+    return lambda rows, relations: edges.collect(part, weight, rows=rows, relations=relations)

@@ -1,14 +1,12 @@
 """The training facts as messages between entities, for scoring functions that encode the graph."""
 
-from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from puda.data.graph import KnowledgeGraph
-
-CHUNK = 65_536  # edges whose messages are held at a time
+from puda.fused import Wires, collect
 
 
 class Edges(nn.Module):
@@ -26,7 +24,6 @@ class Edges(nn.Module):
         super().__init__()
         head, relation, tail = torch.tensor(graph.train).T
         self.num_facts, self.num_entities = len(head), graph.num_entities
-        self.num_relations = graph.num_relations
         directed = torch.cat([relation, relation + graph.num_relations])
         for name, ids in (
             ("sender", torch.cat([head, tail])),
@@ -35,36 +32,45 @@ class Edges(nn.Module):
         ):
             self.register_buffer(name, ids, persistent=False)
 
-    def direction(self, inverse: bool) -> slice:
-        """Return the edges that follow the facts, or those against them."""
-        return slice(self.num_facts, None) if inverse else slice(0, self.num_facts)
+    @cached_property
+    def parts(self) -> dict[str, slice]:
+        """All edges, those that follow the facts, and those against them."""
+        n = self.num_facts
+        return {"all": slice(None), "inward": slice(0, n), "outward": slice(n, None)}
+
+    @cached_property
+    def normalized(self) -> dict[str, Tensor]:
+        """Weights 1 / sqrt(messages that the sender sends * that the receiver gets), by part."""
+        weights = {}
+        for name, part in self.parts.items():
+            sender, receiver = self.sender[part], self.receiver[part]
+            sent, received = torch.bincount(sender)[sender], torch.bincount(receiver)[receiver]
+            weights[name] = (sent * received).double().rsqrt()
+        return weights
+
+    @cached_property
+    def _wires(self) -> dict[tuple[str, str], Wires]:
+        made = {}
+        for name, part in self.parts.items():
+            receiver, sender, relation = (
+                ids[part] for ids in (self.receiver, self.sender, self.relation)
+            )
+            made[name, "both"] = Wires(receiver, self.num_entities, sender, relation)
+            made[name, "rows"] = Wires(receiver, self.num_entities, sender)
+            made[name, "relations"] = Wires(receiver, self.num_entities, relation)
+        return made
 
     def collect(
-        self,
-        edges: slice,
-        weight: Tensor,
-        rows: Tensor,
-        relations: Tensor | None = None,
-        compose: Callable[[Tensor, Tensor], Tensor] | None = None,
+        self, part: str, weight: Tensor, *, rows: Tensor | None, relations: Tensor | None
     ) -> Tensor:
-        """Sum weighted messages at their receivers: (E, width of a message).
+        """Sum weighted messages of some edges at their receivers: (E, d).
 
-        A message is the sender's row (E, d), composed with its relation's (2R, d) if given.
-        Messages are computed chunk by chunk, and again for the gradient, not kept.
+        A message is the sender's row (E, d), its relation's (2R, d), or their product number by
+        number, whichever is given.
         """
-
-        def messages(part: slice) -> Tensor:
-            sent = rows.index_select(0, self.sender[edges][part])
-            if compose is not None and relations is not None:
-                sent = compose(sent, relations.index_select(0, self.relation[edges][part]))
-            sent = sent * weight[part].unsqueeze(1)
-            arrived = sent.new_zeros(self.num_entities, sent.shape[1])
-            return arrived.index_add(0, self.receiver[edges][part], sent)
-
-        total: Tensor | None = None
-        for start in range(0, len(weight), CHUNK):
-            part = slice(start, start + CHUNK)
-            arrived: Tensor = checkpoint(messages, part, use_reentrant=False)
-            total = arrived if total is None else total + arrived
-        assert total is not None  # a graph has at least one training fact
-        return total
+        if rows is not None and relations is not None:
+            return collect(self._wires[part, "both"], weight, rows, relations)
+        if rows is not None:
+            return collect(self._wires[part, "rows"], weight, rows)
+        assert relations is not None
+        return collect(self._wires[part, "relations"], weight, relations)

@@ -116,6 +116,6 @@ class Layer(nn.Module):
         """Attend over entities (E, d) and transform relations (2R, d)."""
         attention = torch.sigmoid(self.attend(relations)).squeeze(1)  # (2R,)
         weight = share * attention.index_select(0, edges.relation)
-        heard = edges.collect(slice(None), weight, rows)
+        heard = edges.collect("all", weight, rows=rows, relations=None)
         mixed = self.transform((1 - self.beta) * heard + self.beta * rows)
         return torch.relu(self.norm(mixed)), self.relate(relations)
