@@ -15,7 +15,7 @@ from puda import paper
 from puda.config import Config
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.source import Loaded
-from puda.errors import ConfigError
+from puda.errors import ConfigError, DataError
 from puda.evaluation.classification import classify
 from puda.experiments import ExperimentFile, Measured
 from puda.paper import hide
@@ -73,12 +73,20 @@ def graph(monkeypatch) -> KnowledgeGraph:
     untrue = board.test.copy()
     untrue[:, 1] = 1 - untrue[:, 1]  # likes, where dislikes is true, and the reverse
     board = replace(board, negatives={"test": untrue})
-    monkeypatch.setattr(paper, "load", lambda name, **_: {"toy": Loaded(board, ())}[name])
+
+    def load(name: str, **_: Any) -> Loaded:
+        if name != "toy":
+            raise DataError(f"no data set {name!r}")
+        return Loaded(board, ())
+
+    monkeypatch.setattr(paper, "load", load)
     return board
 
 
-def write(folder: Path, text: str = HEAD + SMALL, *, name: str = "mine") -> Path:
-    path = folder / "toy" / f"{name}.toml"
+def write(
+    folder: Path, text: str = HEAD + SMALL, *, name: str = "mine", dataset: str = "toy"
+) -> Path:
+    path = folder / dataset / f"{name}.toml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return path
@@ -349,16 +357,31 @@ def test_a_model_starts_from_the_run_of_the_other_file_with_its_seed(graph, tmp_
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["missing", "interrupted"])
-def test_a_start_that_is_not_finished_is_named(graph, tmp_path, begun):
+def test_a_start_that_is_not_finished_is_trained_first(graph, tmp_path, begun):
     first = write(tmp_path, name="first")
     path = write(tmp_path, HEAD + 'start = "first.toml"\n' + SMALL)
     if begun:
         with pytest.raises(KeyboardInterrupt):
             reproduce(first, watcher=Watcher(interrupt_in=2))
-    with pytest.raises(ConfigError, match=r"toy/mine seed 0 starts from toy/first seed 0: repro"):
-        reproduce(path)
-    assert not (tmp_path / "runs/toy/mine-seed-0").exists()
-    assert recorded(path) == ()
+    watcher = reproduce(path)
+    assert [start["resumed"] for start in watcher.starts] == [begun, False]
+    assert len(recorded(path)) == 1
+    assert recorded(first) == ()  # it was not asked for
+    assert reproduce(first).starts == []  # and if it is, need not be trained again
+
+
+def test_a_data_set_that_is_not_here_does_not_keep_others_waiting(graph, tmp_path):
+    away = write(tmp_path, name="mine", dataset="away")
+    here = write(tmp_path)
+    watcher = Watcher()
+    paper.reproduce(
+        [ExperimentFile(away), ExperimentFile(here)],
+        tmp_path / "runs",
+        watch=watcher,
+        tell=watcher.told.append,
+    )
+    assert any("away/mine seed 0: not run: no data set" in line for line in watcher.told)
+    assert (len(recorded(away)), len(recorded(here))) == (0, 1)
 
 
 def test_a_file_to_start_from_that_is_missing_is_named(graph, tmp_path):

@@ -14,7 +14,7 @@ from puda import __version__
 from puda.config import Config
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.source import load
-from puda.errors import ConfigError, DataError, RunError
+from puda.errors import DataError, RunError
 from puda.evaluation.classification import classify
 from puda.evaluation.metrics import Metrics, measure
 from puda.evaluation.ranking import rank
@@ -64,7 +64,7 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
     """Train, or go on training, and measure."""
     config = trial.config
     if trial.source.experiment.start is not None:
-        config = config.with_settings([f"scoring.start={_start(trial, runs)}"])
+        config = config.with_settings([f"scoring.start={_start(trial, runs, watch)}"])
     held_out = config.data
     graph = load(
         trial.source.dataset, valid=held_out.valid, test=held_out.test, seed=held_out.seed
@@ -129,14 +129,13 @@ def _path(trial: Trial, runs: Path) -> Path:
     return runs / trial.name.replace(" ", "-")
 
 
-def _start(trial: Trial, runs: Path) -> Path:
-    """Return the run that a model starts from: the same seed of another file."""
+def _start(trial: Trial, runs: Path, watch: Watch) -> Path:
+    """Return the run that a model starts from, trained if need be: the other file's, same seed."""
     seed = trial.config.training.seed
     *_, first = trial.source.start.trials(seeds=seed + 1)
-    path = _path(first, runs)
-    if RunFolder(path).resumable:
-        raise ConfigError(f"{trial.name} starts from {first.name}: reproduce that one first")
-    return path
+    if RunFolder(_path(first, runs)).resumable:
+        run(first, runs, watch)
+    return _path(first, runs)
 
 
 def _ranked(trained: Trained, graph: KnowledgeGraph, split: str) -> Metrics:
