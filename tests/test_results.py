@@ -114,6 +114,16 @@ def test_columns_in_which_nothing_stands_are_left_out(plain, tmp_path):
     assert "average precision" not in rows[0]
 
 
+def test_gaps_to_claim_and_best_known_are_told_by_the_side_that_is_meant(plain, tmp_path):
+    text = HEAD + "claimed = { mrr = 0.35 }\nknown = { mrr = 0.5 }\n"
+    run = {"mrr": 0.3, "tail": {"mrr": 0.4, "hits@10": 0.5}}
+    write(tmp_path, text, run)
+    write(tmp_path, text + 'side = "tail"\n', run, name="toy/tail")
+    [[both, tail]] = tables(page(tmp_path))
+    assert (both["less claimed"], both["less best known"]) == ("-.050", "-.200")
+    assert (tail["less claimed"], tail["less best known"]) == ("+.050 (tail)", "-.200")
+
+
 def test_the_spread_is_told_only_of_several_seeds(plain, tmp_path):
     write(tmp_path, HEAD, {"mrr": 0.2})
     # Of .2 and .4 the mean is .3, and the standard deviation .2 / sqrt(2).

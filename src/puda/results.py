@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "**tail** MRR": lambda row: row.cell("tail", "mrr"),
     "H@10 ": lambda row: row.cell("tail", "hits@10"),
     "**head** MRR": lambda row: row.cell("head", "mrr"),
+    "less claimed": lambda row: _gap(row, row.file.experiment.claimed, row.file.experiment.side),
+    "less best known": lambda row: _gap(row, row.file.experiment.known, "both"),
     "AUC": lambda row: row.cell("classified", "auc"),
     "average precision": lambda row: row.cell("classified", "average_precision"),
     "hidden MRR": lambda row: row.cell("hidden", "mrr"),
@@ -125,6 +127,14 @@ def _short(value: float) -> str:
 
 def _claim(claimed: dict[str, float], metric: str) -> str:
     return _short(claimed[metric]) if metric in claimed else ""
+
+
+def _gap(row: Row, figures: Mapping[str, float | str], side: str) -> str:
+    """Say how far our MRR is above or below another."""
+    if not row.runs or "mrr" not in figures:
+        return ""
+    gap = f"{row.mean(side, 'mrr') - float(figures['mrr']):+.3f}".replace("0.", ".")
+    return gap if side == "both" else f"{gap} ({side})"
 
 
 def _known(known: dict[str, float | str]) -> str:
