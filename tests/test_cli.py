@@ -611,3 +611,26 @@ assert "torch" in sys.modules
 def test_the_package_has_no_attribute_that_it_does_not_list():
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         _ = puda.trian
+
+
+# --- add
+
+
+def test_facts_of_a_new_entity_are_added_to_a_run(command, run, tmp_path):
+    new = tmp_path / "new.tsv"
+    new.write_text("person new\tlikes\tthing 0\nperson new\tlikes\tthing 2\n")
+    result = command("add", run, new, "--out", tmp_path / "grown")
+    assert result.code == 0, result.err
+    assert "1 new entities, 2 new facts" in result.out
+    answers = command("predict", tmp_path / "grown", "--head", "person new", "--relation", "likes")
+    assert answers.code == 0
+    assert "thing 4" in answers.out
+
+
+def test_a_new_relation_cannot_be_added(command, run, tmp_path):
+    new = tmp_path / "new.tsv"
+    new.write_text("person new\tadores\tthing 0\nperson new\tadores\tthing 2\n")
+    result = command("add", run, new, "--out", tmp_path / "grown")
+    assert result.code == 2
+    assert "the relation 'adores' is not in" in result.err
+    assert not (tmp_path / "grown").exists()

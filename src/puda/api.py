@@ -1,4 +1,4 @@
-"""The library's few verbs: load, train, open_run, resume; and on a run, evaluate and predict."""
+"""The few verbs: load, train, open_run, resume; and of a run, evaluate, predict, add_facts."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from puda.config import Config
+from puda.data.files import read_facts
 from puda.data.graph import KnowledgeGraph
 from puda.data.source import load as load_source
 from puda.evaluation.metrics import Metrics
 from puda.evaluation.report import evaluate
+from puda.fold_in import fold_in
 from puda.machine import keep_freed_memory
 from puda.predict import predict
 from puda.runs import RunFolder, Trained
@@ -57,6 +59,17 @@ class Run:
         return predict(
             self.trained, head=head, relation=relation, tail=tail, k=k, include_known=include_known
         )
+
+    def add_facts(self, facts: object, out: str | Path) -> "Run":
+        """Fold facts in, new entities too, without retraining; the result is a new run in `out`.
+
+        `facts` is what `load` takes. Only the rows of new entities are learned.
+        """
+        folded = fold_in(self.trained, read_facts(facts)[0])
+        folder = RunFolder(out)
+        folder.create(folded.config, folded.graph)
+        folder.save_model(folded.model, folded.entities)
+        return Run(folder)
 
     @property
     def metrics(self) -> Metrics:

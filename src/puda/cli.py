@@ -218,6 +218,29 @@ def predict(
 
 
 @app.command()
+def add(
+    run: RunPath,
+    source: Annotated[str, typer.Argument(help="A file of facts; its entities may be new.")],
+    out: Annotated[Path, typer.Option(help="New folder of the run.")],
+) -> None:
+    """Add facts and new entities to a run without retraining.
+
+    Only the new entities are learned, from their facts. Example: puda add runs/mine new.tsv --out
+    runs/mine-2
+    """
+    from puda import display
+    from puda.api import open_run
+
+    before = open_run(run)
+    after = before.add_facts(source, out)
+    grown, graph = after.trained.graph, before.trained.graph
+    display.show_text(
+        f"{grown.num_entities - graph.num_entities:,} new entities,"
+        f" {len(grown.train) - len(graph.train):,} new facts. The run is in {out}."
+    )
+
+
+@app.command()
 def bench(
     source: Annotated[
         str | None,

@@ -20,7 +20,8 @@ Labelled = pl.DataFrame | Iterable[tuple[str, str, str]]
 SPLITS = ("train", "valid", "test")
 
 
-def _frame(facts: Labelled) -> pl.DataFrame:
+def frame_of(facts: Labelled) -> pl.DataFrame:
+    """Return facts as a frame of labels with the columns head, relation and tail."""
     if isinstance(facts, pl.DataFrame):
         return facts.select("head", "relation", "tail")
     schema = dict.fromkeys(("head", "relation", "tail"), pl.String)
@@ -58,8 +59,8 @@ class KnowledgeGraph:
         name: str = "graph",
     ) -> "KnowledgeGraph":
         """Build a graph from labelled facts; ids follow the order of the labels alone."""
-        frames = {k: _frame(v) for k, v in zip(SPLITS, (train, valid, test), strict=True)}
-        untrue = {k: _frame(v) for k, v in (negatives or {}).items()}
+        frames = {k: frame_of(v) for k, v in zip(SPLITS, (train, valid, test), strict=True)}
+        untrue = {k: frame_of(v) for k, v in (negatives or {}).items()}
         if not len(frames["train"]):
             raise DataError(f"{name}: there is no training fact")
         everything = pl.concat([*frames.values(), *untrue.values()])
