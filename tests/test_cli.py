@@ -634,3 +634,62 @@ def test_a_new_relation_cannot_be_added(command, run, tmp_path):
     assert result.code == 2
     assert "the relation 'adores' is not in" in result.err
     assert not (tmp_path / "grown").exists()
+
+
+# --- complete
+
+
+def test_the_missing_facts_of_the_whole_graph_are_written(command, run, tmp_path):
+    path = tmp_path / "missing.tsv"
+    result = command("complete", run, "-o", path, "--per-relation", "2")
+    assert result.code == 0, result.err
+    assert "pairs to score" in result.err
+    assert "4 facts are in" in result.out
+    header, *rows = path.read_text().splitlines()
+    assert header.split("\t") == ["head", "relation", "tail", "score", "rank"]
+    assert len(rows) == 4
+    known = labels(checkerboard(), "train")
+    assert not {tuple(row.split("\t")[:3]) for row in rows} & known
+
+
+def test_complete_as_json_tells_the_cost(command, run, tmp_path):
+    path = tmp_path / "missing.parquet"
+    result = command("complete", run, "-o", path, "--relation", "likes", "--no-prune", "--json")
+    told = strict_json(result.out)
+    assert (told["pairs"], told["all_pairs"]) == (16 * 16, 16 * 16)
+    assert told["facts"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "missing.xls"], "cannot write .xls"),
+        (["-o", "x.tsv", "--relation", "loves"], "no relation 'loves'"),
+        (["-o", "x.tsv", "--top", "0"], "ask for at least one"),
+    ],
+)
+def test_a_completion_that_cannot_be_done_is_refused(command, run, monkeypatch, words, said):
+    monkeypatch.chdir(run.parent)
+    result = command("complete", run, *words)
+    assert result.code == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+# --- audit
+
+
+def test_doubtful_facts_are_listed_and_written(command, run, tmp_path):
+    path = tmp_path / "doubts.csv"
+    result = command("audit", run, "--folds", "2", "-k", "3", "-o", path, "--json")
+    assert result.code == 0, result.err
+    told = strict_json(result.out)
+    assert len(told) == 3
+    assert told[0]["doubt"] >= told[1]["doubt"] >= told[2]["doubt"]
+    assert len(path.read_text().splitlines()) == 1 + 64  # all facts of the board
+
+
+def test_an_audit_by_one_fold_is_refused(command, run):
+    result = command("audit", run, "--folds", "1")
+    assert result.code == 2
+    assert "folds = 1" in result.err

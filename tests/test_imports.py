@@ -17,7 +17,7 @@ FLOORS = {
             "tables scoring objectives generator regularizers priors",
             "sampling evaluation runs",
             "training",
-            "predict bench experiments paper results fold_in",
+            "predict complete exports audit explain bench experiments paper results fold_in",
             "api display cli",
         )
     )

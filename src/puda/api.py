@@ -1,11 +1,15 @@
-"""The few verbs: load, train, open_run, resume; and of a run, evaluate, predict, add_facts."""
+"""The few verbs: load, train, open_run, resume; and of a run, evaluate, predict, complete ..."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from puda.audit import audit
+from puda.complete import complete
 from puda.config import Config
 from puda.data.files import read_facts
 from puda.data.graph import KnowledgeGraph
@@ -59,6 +63,35 @@ class Run:
         return predict(
             self.trained, head=head, relation=relation, tail=tail, k=k, include_known=include_known
         )
+
+    def complete(
+        self,
+        out: str | Path | None = None,
+        *,
+        top: int | None = None,
+        per_relation: int | None = None,
+        minimum: float | None = None,
+        relations: Sequence[str] | None = None,
+        pruned: bool = True,
+        memory: int | None = None,
+        listener: Listener = lambda event: None,
+    ) -> pl.DataFrame:
+        """Find the most plausible missing facts of the whole graph; see puda.complete.complete."""
+        return complete(
+            self.trained,
+            out,
+            top=top,
+            per_relation=per_relation,
+            minimum=minimum,
+            relations=relations,
+            pruned=pruned,
+            memory=memory,
+            listener=listener,
+        )
+
+    def audit(self, *, folds: int = 5, listener: Listener = lambda event: None) -> pl.DataFrame:
+        """List all known facts, those that the rest of the graph speaks against first."""
+        return audit(self.folder, folds=folds, listener=listener)
 
     def add_facts(self, facts: object, out: str | Path) -> "Run":
         """Fold facts in, new entities too, without retraining; the result is a new run in `out`.

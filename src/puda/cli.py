@@ -218,6 +218,90 @@ def predict(
 
 
 @app.command()
+def complete(
+    run: RunPath,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="File: .parquet, .tsv, .csv, .jsonl or .nt."),
+    ],
+    top: Annotated[int | None, typer.Option(help="So many facts in all; default 10,000.")] = None,
+    per_relation: Annotated[int | None, typer.Option(help="So many of each relation.")] = None,
+    minimum: Annotated[float | None, typer.Option(help="None that scores less.")] = None,
+    relation: Annotated[
+        list[str] | None, typer.Option(help="Only this relation, repeatable.")
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option(help="Only entities that look like the relation's heads and tails.")
+    ] = True,
+    memory: Annotated[
+        int | None,
+        typer.Option(min=1, help="Megabytes for scores; default: a quarter of what is free."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the most plausible missing facts of the whole graph; a killed job goes on.
+
+    Example: puda complete runs/mine -o missing.parquet --per-relation 100
+    """
+    from puda import display
+    from puda.api import open_run
+    from puda.complete import estimate
+
+    opened = open_run(run)
+    if (top, per_relation, minimum) == (None, None, None):
+        top = 10_000
+    cost = estimate(opened.trained, relations=relation, pruned=prune, memory=memory)
+    display.show_estimate(cost)
+    with display.counting("relations") as listener:
+        facts = opened.complete(
+            out,
+            top=top,
+            per_relation=per_relation,
+            minimum=minimum,
+            relations=relation,
+            pruned=prune,
+            memory=memory,
+            listener=listener,
+        )
+    if as_json:
+        _print_json({"out": str(out), "facts": len(facts), **cost._asdict()})
+    else:
+        display.show_facts(facts.head(10))
+        display.show_text(f"{len(facts):,} facts are in {out}.")
+
+
+@app.command()
+def audit(
+    run: RunPath,
+    folds: Annotated[
+        int, typer.Option(help="Models, each trained without a part of the facts.")
+    ] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many facts to show.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for all facts, e.g. doubts.tsv.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List known facts that the rest of the graph speaks against: where errors may be.
+
+    Example: puda audit runs/mine -k 50
+    """
+    from puda import display, exports
+    from puda.api import open_run
+
+    if out is not None:
+        exports.writer(out)
+    with display.counting("folds") as listener:
+        facts = open_run(run).audit(folds=folds, listener=listener)
+    if out is not None:
+        exports.write_facts(facts, out)
+    if as_json:
+        _print_json(facts.head(k).to_dicts())
+    else:
+        display.show_facts(facts.head(k))
+
+
+@app.command()
 def add(
     run: RunPath,
     source: Annotated[str, typer.Argument(help="A file of facts; its entities may be new.")],

@@ -7,11 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import polars as pl
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
+from puda.complete import Estimate
 from puda.config import Config
 from puda.data.check import Report
 from puda.data.files import ReadReport
@@ -165,6 +173,43 @@ def _show_groups(title: str, groups: Metrics) -> None:
     for name, report in groups.items():
         for side, figures in report.items():
             _add_figures(table, f"{name}, {side}", figures)
+    out.print(table)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Listener]:
+    """Draw a bar over things that are done one after the other."""
+    columns = (
+        TextColumn("{task.completed}/{task.total} " + what),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def listener(event: Mapping[str, Any]) -> None:
+            progress.update(task, completed=event["done"], total=event["of"])
+
+        yield listener
+
+
+def show_estimate(cost: Estimate) -> None:
+    """Say what a completion will cost, before it does."""
+    err.print(
+        f"{cost.pairs:,} pairs to score of {cost.all_pairs:,} that there are,"
+        f" about {_duration(cost.seconds)} and {cost.megabytes:,} MB",
+        soft_wrap=True,
+    )
+
+
+def show_facts(facts: pl.DataFrame) -> None:
+    """Print facts with all that is said of them."""
+    table = Table()
+    for name, kind in facts.schema.items():
+        table.add_column(name, justify="right" if kind.is_numeric() else "left")
+    for row in facts.iter_rows():
+        table.add_row(*(escape(f"{x:.4g}" if isinstance(x, float) else str(x)) for x in row))
     out.print(table)
 
 
