@@ -421,7 +421,8 @@ def test_predict_prints_a_list_of_answers(command, original):
     assert {answer["tail"] for answer in known} == liked
     assert all(answer["known"] for answer in known)
     first = known[0]
-    assert first.keys() == {"head", "relation", "tail", "score", "rank", "known"}
+    facts = {"head", "relation", "tail"}
+    assert first.keys() == {*facts, "score", "rank", "known", "margin", "probability"}
     assert (first["head"], first["relation"]) == ("person 3", "likes")
 
 
@@ -693,3 +694,47 @@ def test_an_audit_by_one_fold_is_refused(command, run):
     result = command("audit", run, "--folds", "1")
     assert result.code == 2
     assert "folds = 1" in result.err
+
+
+# --- explain
+
+
+def test_a_fact_is_explained_in_words_and_in_a_picture(command, run, tmp_path):
+    picture = tmp_path / "why.svg"
+    words = ("explain", run, "person 0", "likes", "thing 2", "-k", "2")
+    result = command(*words, "--svg", picture)
+    assert result.code == 0, result.err
+    assert result.out.startswith("person 0 likes thing 2: ")
+    assert "Rules that lead to it" in result.out
+    assert picture.read_text().startswith("<svg")
+    told = strict_json(command(*words, "--json").out)
+    assert told["fact"] == {"head": "person 0", "relation": "likes", "tail": "thing 2"}
+
+
+def test_an_entity_that_is_not_known_cannot_be_explained(command, run):
+    result = command("explain", run, "persn 0", "likes", "thing 2")
+    assert result.code == 2
+    assert "person 0" in result.err
+
+
+# --- calibrate
+
+
+def test_too_few_facts_to_calibrate_are_told(command, run):
+    result = command("calibrate", run)
+    assert result.code == 2
+    assert "calibration needs at least 30" in result.err
+
+
+def test_a_run_is_calibrated_when_it_ends_and_predictions_tell_it(command, tmp_path):
+    path = tmp_path / "world"
+    flags = ["--set", "scoring.dim=16", "--set", "training.epochs=2", "--set", "training.threads=1"]
+    assert command("train", "world", "--out", path, *flags).code == 0
+    assert (path / "calibration.json").exists()
+    answers = command("predict", path, "--head", "France", "--relation", "borders", "-k", "3")
+    assert "probability" in answers.out
+    assert "Expected to be true of the 3" in answers.out
+    assert "90%" in answers.out
+    told = strict_json(command("calibrate", path, "--json").out)
+    assert 0 <= told["ece"] <= 1
+    assert "came true" in command("calibrate", path).out

@@ -17,7 +17,8 @@ FLOORS = {
             "tables scoring objectives generator regularizers priors",
             "sampling evaluation runs",
             "training",
-            "predict complete exports audit explain bench experiments paper results fold_in",
+            "predict calibrate complete exports audit explain fold_in experiments paper results"
+            " bench",
             "api display cli",
         )
     )

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from puda.audit import audit
+from puda.calibrate import FEWEST, Calibration, calibrate
 from puda.complete import complete
 from puda.config import Config
 from puda.data.files import read_facts
@@ -16,6 +17,7 @@ from puda.data.graph import KnowledgeGraph
 from puda.data.source import load as load_source
 from puda.evaluation.metrics import Metrics
 from puda.evaluation.report import evaluate
+from puda.explain import Explanation, explain
 from puda.fold_in import fold_in
 from puda.machine import keep_freed_memory
 from puda.predict import predict
@@ -61,8 +63,34 @@ class Run:
     ) -> list[Prediction]:
         """Complete a fact of which two parts are given; the k most plausible, best first."""
         return predict(
-            self.trained, head=head, relation=relation, tail=tail, k=k, include_known=include_known
+            self.trained,
+            head=head,
+            relation=relation,
+            tail=tail,
+            k=k,
+            include_known=include_known,
+            calibration=self.calibration,
         )
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """How scores become probabilities; None for a run that is not calibrated."""
+        return Calibration.load(self.folder)
+
+    def promise(
+        self, *, head: str | None = None, relation: str | None = None, tail: str | None = None
+    ) -> float | None:
+        """Return how many first answers hold the true one with 90 %; None: that is not known."""
+        if self.calibration is None or relation is None or (head and tail):
+            return None
+        sizes = self.calibration.answers[self.trained.graph.relations.find(relation)]
+        return sizes[0 if tail is None else 1]
+
+    def calibrate(self) -> Calibration:
+        """Fit probabilities to the validation facts and keep them with the run."""
+        self.calibration = calibrate(self.trained)
+        self.calibration.save(self.folder)
+        return self.calibration
 
     def complete(
         self,
@@ -85,9 +113,14 @@ class Run:
             minimum=minimum,
             relations=relations,
             pruned=pruned,
+            calibration=self.calibration,
             memory=memory,
             listener=listener,
         )
+
+    def explain(self, head: str, relation: str, tail: str, *, k: int = 5) -> Explanation:
+        """Say what speaks for a fact: rules, facts like it, what it was learned from."""
+        return explain(self.trained, head, relation, tail, k=k)
 
     def audit(self, *, folds: int = 5, listener: Listener = lambda event: None) -> pl.DataFrame:
         """List all known facts, those that the rest of the graph speaks against first."""
@@ -163,6 +196,8 @@ def _completed(run: Run) -> Run:
     for split in ("valid", "test"):
         if len(graph.facts(split)):
             metrics |= run.evaluate(split)
+    if len(graph.valid) >= FEWEST:
+        run.calibrate()
     run.folder.write_text("metrics.json", json.dumps(metrics, indent=1))
     run.folder.write_text("card.md", _card(run, metrics))
     return run

@@ -208,13 +208,33 @@ def predict(
     from puda import display
     from puda.api import open_run
 
-    answers = open_run(run).predict(
-        head=head, relation=relation, tail=tail, k=k, include_known=include_known
-    )
+    opened, asked = open_run(run), {"head": head, "relation": relation, "tail": tail}
+    answers = opened.predict(**asked, k=k, include_known=include_known)
     if as_json:
         _print_json([answer._asdict() for answer in answers])
     else:
-        display.show_predictions(answers, head=head, relation=relation, tail=tail)
+        display.show_predictions(answers, **asked, promised=opened.promise(**asked))
+
+
+@app.command()
+def calibrate(run: RunPath, as_json: Json = False) -> None:
+    """Turn a run's scores into probabilities, and check them on the test facts.
+
+    Training does this at its end; do it again for a run of an older version. Example: puda
+    calibrate runs/mine
+    """
+    from puda import display
+    from puda.api import open_run
+    from puda.calibrate import check
+
+    opened = open_run(run)
+    calibration = opened.calibrate()
+    found = check(opened.trained, calibration)
+    if as_json:
+        _print_json(found._asdict())
+    else:
+        what = "annotated true negatives" if calibration.negatives else "all other candidates"
+        display.show_reliability(found, f"test facts among {what}")
 
 
 @app.command()
@@ -226,7 +246,7 @@ def complete(
     ],
     top: Annotated[int | None, typer.Option(help="So many facts in all; default 10,000.")] = None,
     per_relation: Annotated[int | None, typer.Option(help="So many of each relation.")] = None,
-    minimum: Annotated[float | None, typer.Option(help="None that scores less.")] = None,
+    minimum: Annotated[float | None, typer.Option(help="None that is less probable.")] = None,
     relation: Annotated[
         list[str] | None, typer.Option(help="Only this relation, repeatable.")
     ] = None,
@@ -248,7 +268,7 @@ def complete(
     from puda.complete import estimate
 
     opened = open_run(run)
-    if (top, per_relation, minimum) == (None, None, None):
+    if top is None and per_relation is None:
         top = 10_000
     cost = estimate(opened.trained, relations=relation, pruned=prune, memory=memory)
     display.show_estimate(cost)
@@ -268,6 +288,36 @@ def complete(
     else:
         display.show_facts(facts.head(10))
         display.show_text(f"{len(facts):,} facts are in {out}.")
+
+
+@app.command()
+def explain(
+    run: RunPath,
+    head: Annotated[str, typer.Argument(help="An entity.")],
+    relation: Annotated[str, typer.Argument(help="A relation.")],
+    tail: Annotated[str, typer.Argument(help="An entity.")],
+    k: Annotated[int, typer.Option("-k", help="How many reasons of each kind.")] = 5,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the paths that lead to the fact into this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a fact is plausible: rules, facts like it, what it was learned from, its rivals.
+
+    Example: puda explain runs/world France borders Spain --svg why.svg
+    """
+    from puda import display
+    from puda.api import open_run
+    from puda.runs import replacing
+
+    found = open_run(run).explain(head, relation, tail, k=k)
+    if svg is not None:
+        with replacing(svg) as part:
+            part.write_text(found.to_svg(), encoding="utf-8")
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        display.show_text(found.to_text().rstrip())
 
 
 @app.command()

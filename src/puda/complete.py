@@ -8,8 +8,7 @@ the output is whole, so that a job that was killed goes on.
 import hashlib
 import math
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from puda import exports
+from puda.calibrate import Calibration
 from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.index import KnownAnswers
 from puda.errors import Diverged, PudaError
@@ -28,9 +28,6 @@ from puda.machine import free_memory
 from puda.runs import Trained, replacing
 from puda.training.trainer import Listener
 from puda.types import Ids, Questions, Side
-
-Probability = Callable[[int, np.ndarray], np.ndarray]
-"""From a relation and scores (n,) to probabilities (n,), which never fall as the score rises."""
 
 SHARE = 0.05
 """Of the entities of a place that must stand in another for all of them to be candidates there.
@@ -90,17 +87,18 @@ def complete(
     minimum: float | None = None,
     relations: Sequence[str] | None = None,
     pruned: bool = True,
-    probability: Probability | None = None,
+    calibration: Calibration | None = None,
     memory: int | None = None,
     listener: Listener = lambda event: None,
 ) -> pl.DataFrame:
     """Find the most plausible facts that the graph does not hold, best first.
 
     A fact's score is the mean of its scores as an answer to (head, r, ?) and to (?, r, tail). Found
-    are at most `top` facts in all and `per_relation` of each relation, none below `minimum`: by
-    probability if there is one, otherwise by score. Ties go by score, then by the ids of relation,
-    head and tail. Left out are the known facts of all splits, loops of relations that link nothing
-    with itself, and if `pruned` what `candidates` does not admit.
+    are at most `top` facts in all and `per_relation` of each relation, none below `minimum`. In a
+    relation the highest scores are found; with a calibration these are then ordered by probability,
+    in the relation and over all, and `minimum` is one. Ties go by score, then by the ids of
+    relation, head and tail. Left out are the known facts of all splits, loops of relations that
+    link nothing with itself, and if `pruned` what `candidates` does not admit.
 
     Columns: head, relation, tail (labels), score, probability if there is one, and the rank in the
     relation. With a `path` they are written there as its ending says (puda.exports). Until then
@@ -113,21 +111,22 @@ def complete(
         if number is not None and number < 1:
             raise PudaError(f"{name} = {number}: ask for at least one fact")
     limit = min((number for number in (top, per_relation) if number is not None), default=None)
-    if limit is None and minimum is None:
-        raise PudaError("that is every pair there is: give top, per_relation or minimum")
+    if limit is None and (minimum is None or calibration is not None):
+        raise PudaError("that may be every pair there is: give top or per_relation")
     if path is not None:
         exports.writer(path)  # an ending that is not known is told before the work
     graph, chosen = trained.graph, _chosen(trained.graph, relations)
     folder = None if path is None else Path(path).with_name(Path(path).name + ".parts")
     model = "" if folder is None else _fingerprint(trained)
-    order = ["score" if probability is None else "probability", "score", "relation", "head", "tail"]
+    order = [*(["probability"] if calibration else []), "score", "relation", "head", "tail"]
+    floor = -math.inf if minimum is None or calibration is not None else minimum
     best: list[pl.DataFrame] = []
     for done, relation in enumerate(chosen, start=1):
         heads, tails = candidates(graph, relation, pruned=pruned)
-        search = Search(relation, heads, tails, limit, _floor(relation, minimum, probability))
+        search = Search(relation, heads, tails, limit, floor)
         part = None if folder is None else folder / _part_name(model, search)
         found = _find_once(trained, search, memory, part)
-        best.append(_ranked(found, relation, graph, probability))
+        best.append(_ranked(trained, found, relation, calibration, minimum, order))
         if top is not None:  # otherwise none can be dropped
             best = [_first(pl.concat(best), order, top)]
         listener(
@@ -214,25 +213,6 @@ def _chosen(graph: KnowledgeGraph, labels: Sequence[str] | None) -> list[int]:
     if not labels:
         raise PudaError("relations is empty: name one, or leave it out for all")
     return sorted({graph.relations.find(label) for label in labels})
-
-
-def _floor(relation: int, minimum: float | None, probability: Probability | None) -> float:
-    """Return the lowest score that reaches the minimum, inf if none does.
-
-    For a probability by bisection of the single-precision numbers in their order, whose bits read
-    as integers are in order too, but that of negative numbers is reversed.
-    """
-    if minimum is None or probability is None:
-        return -math.inf if minimum is None else minimum
-    finite = range(-0x7F80_0000, 0x7F80_0000)
-
-    def score(number: int) -> np.ndarray:
-        bits = number if number >= 0 else number ^ 0x7FFF_FFFF
-        return np.array([bits], dtype=np.int32).view(np.float32)
-
-    with np.errstate(over="ignore"):  # exp of numbers that no model scores
-        place = bisect_left(finite, minimum, key=lambda n: probability(relation, score(n)).item())
-    return float(score(finite.start + place).item())
 
 
 class _Best:
@@ -350,20 +330,22 @@ def _first(facts: pl.DataFrame, order: Sequence[str], limit: int | None) -> pl.D
 
 
 def _ranked(
-    found: pl.DataFrame, relation: int, graph: KnowledgeGraph, probability: Probability | None
+    trained: Trained,
+    found: pl.DataFrame,
+    relation: int,
+    calibration: Calibration | None,
+    minimum: float | None,
+    order: Sequence[str],
 ) -> pl.DataFrame:
     """Add to a relation's facts, best first, what the result says of them."""
     facts = found.select("head", pl.lit(relation).alias("relation"), "tail", "score")
-    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("rank")
-    if probability is None:
-        return facts.with_columns(rank)
-    probable = np.asarray(probability(relation, found["score"].to_numpy()), dtype=np.float64)
-    if (np.diff(probable) > 1e-6).any():  # less is how exactly exp is computed
-        raise PudaError(
-            f"the probability of {graph.relations.labels[relation]!r} falls as its score rises:"
-            " calibrate it anew, or go by score"
-        )
-    return facts.with_columns(pl.Series("probability", probable), rank)
+    if calibration is not None:
+        ids = facts.select("head", "relation", "tail").to_numpy().astype(np.int64)
+        chance = pl.Series("probability", calibration.probability(trained, ids), pl.Float64)
+        facts = facts.with_columns(chance)
+        facts = facts if minimum is None else facts.filter(pl.col("probability") >= minimum)
+        facts = _first(facts, order, None)
+    return facts.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("rank"))
 
 
 def _labelled(facts: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:

@@ -19,11 +19,13 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from puda.calibrate import COVERAGE
 from puda.complete import Estimate
 from puda.config import Config
 from puda.data.check import Report
 from puda.data.files import ReadReport
 from puda.data.graph import KnowledgeGraph
+from puda.evaluation.calibration import Reliability
 from puda.evaluation.metrics import Metrics
 from puda.training.trainer import Listener
 from puda.types import Prediction
@@ -214,7 +216,12 @@ def show_facts(facts: pl.DataFrame) -> None:
 
 
 def show_predictions(
-    answers: Sequence[Prediction], *, head: str | None, relation: str | None, tail: str | None
+    answers: Sequence[Prediction],
+    *,
+    head: str | None,
+    relation: str | None,
+    tail: str | None,
+    promised: float | None = None,
 ) -> None:
     """Show a ranked list with a bar for each score, from the worst shown to the best."""
     if not answers:
@@ -228,7 +235,8 @@ def show_predictions(
     table = Table(title=escape(" - ".join(words)), title_justify="left")
     table.add_column("", justify="right")
     table.add_column(asked)
-    table.add_column("score", justify="right")
+    for name in (*(["probability"] if first.probability is not None else []), "score", "margin"):
+        table.add_column(name, justify="right")
     table.add_column("")
     low, high = answers[-1].score, first.score
     for answer in answers:
@@ -237,10 +245,32 @@ def show_predictions(
         table.add_row(
             str(answer.rank),
             escape(getattr(answer, asked)),
+            *([] if answer.probability is None else [f"{answer.probability:.3f}"]),
             f"{answer.score:.2f}",
+            "" if answer.margin is None else f"{answer.margin:.2f}",
             _bar(max(share, 0.05)) + (f" {mark}" if mark else ""),
         )
     out.print(table)
+    if first.probability is not None:
+        new = [a.probability or 0.0 for a in answers if not a.known]
+        out.print(f"Expected to be true of the {len(new)} that are not known: {sum(new):.1f}")
+    if promised is not None:
+        out.print(
+            f"Of questions like this one, {COVERAGE:.0%} have their answer among the first"
+            f" {promised:,.0f} that are not known"
+        )
+
+
+def show_reliability(found: Reliability, what: str) -> None:
+    """Show how probabilities compare with what came true."""
+    table = Table(title=what, title_justify="left")
+    for name in ("probability", "came true", "facts"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for mean, frequency, number in found.bins:
+        table.add_row(f"{mean:.3f}", f"{frequency:.3f}", f"{number:,}", _bar(frequency))
+    out.print(table)
+    out.print(f"Expected calibration error {found.ece:.4f}, Brier score {found.brier:.4f}")
 
 
 def show_check(report: Report) -> None:

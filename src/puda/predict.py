@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from puda.calibrate import Calibration
 from puda.errors import Diverged, PudaError
 from puda.runs import Trained
 from puda.types import Prediction, Questions, Side
@@ -16,6 +17,7 @@ def predict(
     tail: str | None = None,
     k: int = 10,
     include_known: bool = False,
+    calibration: Calibration | None = None,
 ) -> list[Prediction]:
     """Complete a fact of which two parts are given; the k most plausible, best first.
 
@@ -50,22 +52,29 @@ def predict(
         raise Diverged("a score is not finite: this run cannot predict, train it anew")
     left_out = loop if include_known else loop | known
     candidates = (~left_out).nonzero().squeeze(1)
-    best = scores[candidates].topk(min(k, len(candidates)))
+    value, place = scores[candidates].topk(min(k + 1, len(candidates)))  # one more, for the margin
+    margin = [*(value[:-1] - value[1:]).tolist(), None]
+    found = candidates[place][:k]
+    facts = torch.stack(
+        [found if part is None else torch.full_like(found, part) for part in (h, r, t)], dim=1
+    ).numpy()
+    probability = [None] * len(found)
+    if calibration is not None:
+        probability = calibration.probability(trained, facts).tolist()
     entities, relations = graph.entities.labels, graph.relations.labels
-    answers = []
-    for place, (value, index) in enumerate(zip(*map(Tensor.tolist, best), strict=True), start=1):
-        found = int(candidates[index])
-        answers.append(
-            Prediction(
-                head=entities[found if h is None else h],
-                relation=relations[found if r is None else r],
-                tail=entities[found if t is None else t],
-                score=value,
-                rank=place,
-                known=bool(known[found]),
-            )
+    return [
+        Prediction(
+            head=entities[head_id],
+            relation=relations[relation_id],
+            tail=entities[tail_id],
+            score=value[i].item(),
+            rank=i + 1,
+            known=bool(known[found[i]]),
+            margin=margin[i],
+            probability=probability[i],
         )
-    return answers
+        for i, (head_id, relation_id, tail_id) in enumerate(facts.tolist())
+    ]
 
 
 @torch.no_grad()

@@ -101,3 +101,5 @@ class Prediction(NamedTuple):
     score: float
     rank: int  # among the entities shown, 1 = most plausible
     known: bool  # the fact is in the graph already
+    margin: float | None = None  # by how much it scores above the next answer, if there is one
+    probability: float | None = None  # of being true, if the run is calibrated

@@ -1,0 +1,280 @@
+"""Probabilities of a run's facts, and sets of answers that keep a promise.
+
+What a fact's score says depends on its question: a city has one time zone, so that the second
+best is false whatever its score. A fact is therefore judged by its score among those of its
+relation, by its ranks among the answers of both questions, and by how many answers these have.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from puda.data.graph import SPLITS, KnowledgeGraph
+from puda.data.index import KnownAnswers
+from puda.errors import PudaError, RunError
+from puda.evaluation.calibration import (
+    Floats,
+    Logistic,
+    Reliability,
+    answer_set_size,
+    estimate_prior,
+    fit_negative,
+    fit_unlabeled,
+    reliability,
+    sigmoid,
+)
+from puda.evaluation.ranking import rank
+from puda.runs import RunFolder, Trained
+from puda.types import Facts, Questions
+
+FILE = "calibration.json"
+SAMPLE = 60_000  # unlabeled pairs drawn in all, 100 to 5,000 of a relation
+BESIDE = 10  # weight of the unlabeled against that of the positives
+FEWEST = 30  # held-out facts without which nothing can be said
+ENOUGH = 100  # held-out facts from which a relation has a curve of its own
+COVERAGE = 0.9  # of answer sets
+FEATURES = ("score", "tail rank", "head rank", "known tails", "known heads")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How features become probabilities; lists by relation are in the order of the graph."""
+
+    center: list[float]  # mean score of a relation's unlabeled pairs
+    scale: list[float]  # and its standard deviation
+    slopes: list[float]  # of FEATURES, shared by all relations
+    intercept: float
+    curves: list[list[float]]  # slope and intercept over the shared logit; [1, 0] where it serves
+    prior: list[float]  # estimated share of true facts among the unlabeled pairs
+    answers: list[list[float | None]]  # [tail, head]: how many answers hold the true one; None: all
+    negatives: bool  # fitted to annotated true negatives, not to unlabeled pairs
+
+    @cached_property
+    def shared(self) -> Logistic:
+        """The fit that all relations share."""
+        return Logistic(np.array(self.slopes), self.intercept)
+
+    def probability(
+        self, trained: Trained, facts: Facts, *, known: Sequence[str] = SPLITS
+    ) -> Floats:
+        """Return P(true) of facts (n, 3), given what is known in some splits."""
+        if not len(facts):
+            return np.empty(0)
+        index = trained.graph.known(*known)
+        logit = self.shared.logit(_features(trained, facts, index, self.center, self.scale))
+        slope, intercept = np.array(self.curves)[facts[:, 1]].T
+        return sigmoid(slope * logit + intercept)
+
+    def save(self, folder: RunFolder) -> None:
+        """Write calibration.json into a run folder."""
+        folder.write_text(FILE, json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> "Calibration | None":
+        """Read what was saved; None where a run is not calibrated."""
+        path = folder.path / FILE
+        if not path.exists():
+            return None
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{folder.path} is damaged: {FILE} ({error})") from None
+
+
+def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
+    """Fit probabilities to the validation facts.
+
+    Where the graph has true negatives for validation, facts are told from them, both weighing the
+    same. Otherwise facts are told from random pairs of their relation's heads and tails, of which
+    a share is true that is estimated, not given. Relations share one fit; one with at least 100
+    validation facts has a curve of its own above it.
+    """
+    graph = trained.graph
+    if len(graph.valid) < FEWEST:
+        raise PudaError(
+            f"{graph.name} has {len(graph.valid)} validation facts: calibration needs at least"
+            f" {FEWEST}, hold out more by data.valid"
+        )
+    unlabeled = draw_unlabeled(graph, seed=seed)
+    center, scale = _places(fact_scores(trained, unlabeled), unlabeled[:, 1], graph.num_relations)
+    annotated = graph.negatives.get("valid", graph.valid[:0])
+    others = annotated if len(annotated) else unlabeled
+    known = graph.known("train")
+    positive, other = (
+        _features(trained, facts, known, center, scale) for facts in (graph.valid, others)
+    )
+    weight = _weights(graph.valid[:, 1], others[:, 1], graph.num_relations)
+    shared, prior = _fit(positive, other, weight, annotated=bool(len(annotated)))
+    curves, priors = [], []
+    for relation in range(graph.num_relations):
+        ours, theirs = (
+            shared.logit(x[facts[:, 1] == relation])[:, None]
+            for x, facts in ((positive, graph.valid), (other, others))
+        )
+        slope, intercept, own = 1.0, 0.0, float(sigmoid(theirs).mean()) if len(theirs) else prior
+        if min(len(ours), len(theirs)) >= ENOUGH:
+            curve, own = _fit(ours, theirs, np.ones(len(theirs)), annotated=bool(len(annotated)))
+            slope, intercept = float(curve.slopes[0]), curve.intercept
+        curves.append([slope, intercept])
+        priors.append(own)
+    return Calibration(
+        center,
+        scale,
+        shared.slopes.tolist(),
+        shared.intercept,
+        curves,
+        priors,
+        _answer_sets(trained),
+        bool(len(annotated)),
+    )
+
+
+def check(trained: Trained, calibration: Calibration, *, questions: int = 500) -> Reliability:
+    """Compare probabilities with what is true of the test split.
+
+    Of facts and annotated true negatives where the graph has them for test. Otherwise of all
+    candidates for the questions of up to 500 test facts: entities that training shows on the same
+    side of the relation and that are no known answers. There, what is not in test counts as false,
+    although some may be missing facts: true probabilities come out a little too high.
+    """
+    graph = trained.graph
+    if not len(graph.test):
+        raise PudaError(f"{graph.name} has no test facts to check probabilities on")
+    untrue = graph.negatives.get("test", graph.test[:0])
+    facts = np.concatenate([graph.test, untrue]) if len(untrue) else _rivals(graph, questions)
+    true = _is_known(graph.known("test"), facts)
+    return reliability(calibration.probability(trained, facts, known=("train", "valid")), true)
+
+
+def _rivals(graph: KnowledgeGraph, questions: int) -> Facts:
+    """Return all candidate facts of the questions of some test facts, known ones left out."""
+    chosen = np.random.default_rng(0).permutation(len(graph.test))[:questions]
+    found = []
+    for head, relation, tail in graph.test[chosen].tolist():
+        seen = graph.train[graph.train[:, 1] == relation]
+        for column, anchor in ((2, head), (0, tail)):
+            candidates = np.unique(seen[:, column])
+            facts = np.full((len(candidates), 3), relation)
+            facts[:, column], facts[:, 2 - column] = candidates, anchor
+            found.append(facts)
+    facts = np.unique(np.concatenate(found), axis=0)
+    loop = (facts[:, 0] == facts[:, 2]) & ~np.isin(facts[:, 1], list(graph.reflexive))
+    fresh: Facts = facts[~loop & ~_is_known(graph.known("train", "valid"), facts)]
+    return fresh
+
+
+@torch.no_grad()
+def fact_scores(trained: Trained, facts: Facts, *, block: int = 65_536) -> Floats:
+    """Score facts (n, 3): the mean of their scores as answers to both questions (n,)."""
+    parts = [torch.empty(0, dtype=torch.double)]
+    for start in range(0, len(facts), block):
+        questions, answers = Questions.both(torch.tensor(facts[start : start + block]))
+        rows = trained.rows.index_select(0, answers).unsqueeze(1)
+        scores = trained.model.match(trained.model.ask(questions, trained.rows), rows)
+        parts.append(scores.view(2, -1).mean(0).double())
+    return torch.cat(parts).numpy()
+
+
+def draw_unlabeled(graph: KnowledgeGraph, *, seed: int) -> Facts:
+    """Draw pairs of heads and tails that training shows with a relation, but not together."""
+    rng = np.random.default_rng(seed)
+    number = int(np.clip(SAMPLE // graph.num_relations, 100, 5_000))
+    known = graph.known("train")
+    drawn = [graph.train[:0]]
+    for relation in np.unique(graph.train[:, 1]):
+        heads, _, tails = (np.unique(ids) for ids in graph.train[graph.train[:, 1] == relation].T)
+        head, tail = rng.choice(heads, number), rng.choice(tails, number)
+        pairs = np.unique(np.stack([head, np.full(number, relation), tail], axis=1), axis=0)
+        fresh = ~_is_known(known, pairs)
+        if relation not in graph.reflexive:
+            fresh &= pairs[:, 0] != pairs[:, 2]
+        drawn.append(pairs[fresh])
+    return np.concatenate(drawn)
+
+
+def _is_known(known: KnownAnswers, facts: Facts) -> np.ndarray:
+    head, relation, tail = facts.T
+    row, answer = known.exclude(known.key(head, relation, 0))
+    found = np.zeros(len(facts), dtype=bool)
+    found[row[answer == tail[row]]] = True
+    return found
+
+
+def _features(
+    trained: Trained,
+    facts: Facts,
+    known: KnownAnswers,
+    center: Sequence[float],
+    scale: Sequence[float],
+) -> Floats:
+    """Measure facts (n, 3): (n, 5), see FEATURES.
+
+    The score in standard deviations from the mean of the relation's unlabeled pairs; logarithms of
+    the ranks; ln((1 + a) / (1 + m)) of the answers a that a question has, m being what questions of
+    its relation have on average.
+    """
+    head, relation, tail = facts.T
+    scores = (fact_scores(trained, facts) - np.array(center)[relation]) / np.array(scale)[relation]
+    ranks = rank(trained.score, facts, known).realistic  # (n, 2)
+    itself = _is_known(known, facts)
+    columns = [scores, np.log(ranks[:, 0]), np.log(ranks[:, 1])]
+    usual = _usual_answers(known)
+    for side, anchor in ((0, head), (1, tail)):
+        answers = known.count(known.key(anchor, relation, side)) - itself  # the other ones
+        columns.append(np.log((1 + answers) / (1 + usual[side, relation])))
+    return np.stack(columns, axis=1)
+
+
+def _usual_answers(known: KnownAnswers) -> Floats:
+    """Return (2, R): the mean number of answers of questions that have one, by side."""
+    kind = known.keys // known.num_entities
+    size = 2 * known.num_relations
+    answers = np.bincount(kind, weights=np.diff(known.offsets), minlength=size)
+    usual: Floats = np.divide(answers, np.maximum(np.bincount(kind, minlength=size), 1))
+    return usual.reshape(2, -1)
+
+
+def _places(scores: Floats, relation: np.ndarray, number: int) -> tuple[list[float], list[float]]:
+    """Return mean and deviation of each relation's scores; where there are none, of all."""
+    groups = [scores[relation == r] for r in range(number)]
+    groups = [own if len(own) > 1 else scores for own in groups]
+    return [float(own.mean()) for own in groups], [float(own.std()) or 1.0 for own in groups]
+
+
+def _weights(positive: np.ndarray, others: np.ndarray, number: int) -> Floats:
+    """Weigh each relation's others so that they are ten to each of its positives."""
+    ours, theirs = (np.bincount(relation, minlength=number) for relation in (positive, others))
+    weight: Floats = np.divide(BESIDE * ours, np.maximum(theirs, 1))[others]
+    return weight
+
+
+def _fit(
+    positive: Floats, others: Floats, weight: Floats, *, annotated: bool
+) -> tuple[Logistic, float]:
+    """Fit to positives (p, k) and others (n, k); returns the fit and the share of true others."""
+    if annotated:
+        return fit_negative(positive, others), 0.0
+    counts = weight > 0
+    others, weight = others[counts], weight[counts]
+    first = fit_unlabeled(positive, others, 0.5, weight)  # any prior orders them about alike
+    prior = estimate_prior(first.logit(positive), first.logit(others), weight)
+    prior = max(prior, 1 / len(others))
+    return fit_unlabeled(positive, others, prior, weight), prior
+
+
+def _answer_sets(trained: Trained) -> list[list[float | None]]:
+    """Return [tail, head] of each relation: so many first answers hold the true one with 90 %."""
+    graph = trained.graph
+    ranks = rank(trained.score, graph.valid, graph.known("train", "valid")).realistic  # (n, 2)
+    sizes: list[list[float | None]] = []
+    for relation in range(graph.num_relations):
+        own = ranks[graph.valid[:, 1] == relation]
+        found = [answer_set_size(own[:, side], COVERAGE) for side in (0, 1)]
+        if len(own) < FEWEST:  # too few to promise by themselves
+            found = [answer_set_size(ranks[:, side], COVERAGE) for side in (0, 1)]
+        sizes.append([None if np.isinf(size) else size for size in found])
+    return sizes
