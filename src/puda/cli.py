@@ -32,6 +32,10 @@ Columns = Annotated[
     str | None,
     typer.Option(help="Which columns to read: head=subject,relation=predicate,tail=object."),
 ]
+Memory = Annotated[
+    int | None,
+    typer.Option(min=1, help="Megabytes for scores; default: a quarter of what is free."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting, repeatable."),
@@ -171,10 +175,7 @@ def evaluate(
     run: RunPath,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     relations: Annotated[bool, typer.Option(help="Show each relation too.")] = False,
-    memory: Annotated[
-        int | None,
-        typer.Option(min=1, help="Megabytes for scores; default: a quarter of what is free."),
-    ] = None,
+    memory: Memory = None,
     as_json: Json = False,
 ) -> None:
     """Measure a run: tail, head and both sides, beside trivial baselines.
@@ -253,10 +254,7 @@ def complete(
     prune: Annotated[
         bool, typer.Option(help="Only entities that look like the relation's heads and tails.")
     ] = True,
-    memory: Annotated[
-        int | None,
-        typer.Option(min=1, help="Megabytes for scores; default: a quarter of what is free."),
-    ] = None,
+    memory: Memory = None,
     as_json: Json = False,
 ) -> None:
     """Write the most plausible missing facts of the whole graph; a killed job goes on.
