@@ -1,6 +1,7 @@
 """What all tests share: quiet hypothesis settings and the benchmark data, where they are."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from console import Result
+from puda import cli
 from puda.data.datasets import DATASETS, load_dataset
 from puda.data.graph import KnowledgeGraph
 
@@ -30,3 +33,20 @@ def benchmark() -> Callable[[str], KnowledgeGraph]:
         return load_dataset(name)
 
     return load
+
+
+@pytest.fixture
+def command(monkeypatch, capfd) -> Callable[..., Result]:
+    """Run `puda` with some words in this process, as its script would."""
+
+    def run(*words: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["puda", *map(str, words)])
+        capfd.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as ending:
+            code = int(ending.code or 0)
+        return Result(code, *capfd.readouterr())
+
+    return run

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import puda
-from puda import bench, cli
+from console import Result
+from puda import bench
 from puda.data.graph import SPLITS, KnowledgeGraph
 from toy import checkerboard, labels
 
@@ -31,34 +32,6 @@ SMALL = {
     "training.threads": 1,
 }
 FLAGS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-
-
-class Result(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def command(monkeypatch, capfd) -> Run:
-    """Run `puda` with some words in this process, as its script would."""
-
-    def run(*words: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["puda", *map(str, words)])
-        capfd.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as ending:
-            code = int(ending.code or 0)
-        return Result(code, *capfd.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from puda import cli, display, paper
+from console import Result
+from puda import display, paper
 from puda.config import Config, preset
 from puda.data.source import Loaded
 from puda.errors import ConfigError
@@ -29,34 +29,6 @@ epochs = 2
 validate_every = 1
 threads = 1
 """
-
-
-class Result(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def command(monkeypatch, capfd) -> Run:
-    """Run `puda` with some words in this process, as its script would."""
-
-    def run(*words: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["puda", *map(str, words)])
-        capfd.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as ending:
-            code = int(ending.code or 0)
-        return Result(code, *capfd.readouterr())
-
-    return run
 
 
 @pytest.fixture
