@@ -40,7 +40,7 @@ def graph(**negatives: list[tuple[str, str, str]]) -> KnowledgeGraph:
 def draw(sampler: TrueNegativesSampler, within: KnowledgeGraph) -> dict[str, tuple[Tensor, Tensor]]:
     """Return what is drawn for each question, as "aspirin treats" or "treats fever"."""
     questions, answers = Questions.both(torch.tensor(within.train))
-    ids, counted = sampler.draw(Batch(questions, answers), score, stream(0, "draws"))
+    ids, counted, _ = sampler.draw(Batch(questions, answers), score, stream(0, "draws"))
     label = [within.entities.labels[a] for a in questions.anchor.tolist()]
     names = [
         f"treats {x}" if side else f"{x} treats"

@@ -60,8 +60,9 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
         priors=_priors(config, graph),
     )
     # A first look at nothing: what does not go together is told before any folder is made.
-    blank = torch.zeros(1, 1)
-    learner.objective(Scores(blank[0], blank, blank, None, learner.sampler.weigh(blank, None)))
+    blank, drawn = torch.zeros(1, 1), learner.sampler
+    first = Scores(blank[0], blank, blank, weight=drawn.weigh(blank, None))
+    learner.objective(first._replace(offset=blank[0]) if drawn.listwise else first)
     return learner
 
 
