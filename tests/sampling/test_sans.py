@@ -112,7 +112,7 @@ def draw_for(sampler: SANSSampler, anchor: int, side: int = 0) -> tuple[list[int
 
 def test_two_hops_along_a_path_are_the_entity_itself_its_neighbours_and_theirs():
     graph = path_graph(7)
-    ids, counted, _ = draw_for(SANSSampler(graph, DRAWS), 3)
+    ids, counted = draw_for(SANSSampler(graph, DRAWS), 3)
     assert set(ids) == {1, 2, 3, 4, 5}
     # Of these, e4 is known to be next and does not count.
     assert {i for i, counts in zip(ids, counted, strict=True) if not counts} == {4}
@@ -148,7 +148,7 @@ def test_an_isolated_anchor_falls_back_to_all_entities_that_are_no_known_answers
     graph = path_graph(5)
     lonely = graph.entities.labels.index("lonely")
     for walks in (0, 50):
-        ids, counted, _ = draw_for(SANSSampler(graph, DRAWS, walks=walks), lonely)
+        ids, counted = draw_for(SANSSampler(graph, DRAWS, walks=walks), lonely)
         assert set(ids) == set(range(graph.num_entities))
         assert all(counted)
 
