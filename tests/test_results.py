@@ -36,7 +36,7 @@ def write(
         values = {"seed": number, "mrr": 0.25} | run
         figures = {"mrr": values.pop("mrr"), "hits@1": 0.125, "hits@3": 0.375, "hits@10": 0.5}
         sides = {part: figures for part in ("valid", "tail", "head", "both")}
-        spent = {"seconds": 90.0, "epochs": 3, "best_epoch": 2, "version": "0.1.0"}
+        spent = {"seconds": 90.0, "threads": 1, "epochs": 3, "best_epoch": 2, "version": "0.1.0"}
         file.record(Measured(**{"settings": file.digest, **spent, **sides, **values}))
     return path
 

@@ -67,6 +67,7 @@ class Measured(Section):
     seed: int
     minutes: float | None = None  # the budget
     seconds: float  # spent on training and validation
+    threads: int  # that it had
     epochs: int
     best_epoch: int
     version: str  # of puda

@@ -94,6 +94,7 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
         seed=config.training.seed,
         minutes=config.training.minutes,
         seconds=round(end["seconds"], 1),
+        threads=events[0]["threads"],
         epochs=end["epoch"],
         best_epoch=end["best"]["epoch"],
         version=_version(),

@@ -16,12 +16,13 @@ INTRODUCTION = """\
 # Results
 
 Made by `puda reproduce all` from the files in `experiments/`, each of which holds a run's settings,
-what is claimed for it and what was measured. Two CPU cores, no GPU. Filtered ranks over all
-entities, ties at their mean, test facts with entities that training never shows included.
-Settings were chosen on validation facts, whose ranks are filtered by train and valid alone; test
-was measured once a run. *Claimed* is what the PUDA paper prints, *best known* the best reproduction
-that we know of. The paper's released code ranks tails only, so its own rows are to be compared with
-our tail figures, all others with both sides. `±` is the standard deviation over seeds.
+what is claimed for it and what was measured. A machine of two CPU cores, no GPU; a run that had
+one of them shared the machine with another. Filtered ranks over all entities, ties at their mean,
+test facts with entities that training never shows included. Settings were chosen on validation
+facts, whose ranks are filtered by train and valid alone; test was measured once a run. *Claimed* is
+what the PUDA paper prints, *best known* the best reproduction that we know of. The paper's released
+code ranks tails only, so its own rows are to be compared with our tail figures, all others with
+both sides. `±` is the standard deviation over seeds.
 """
 
 
@@ -109,6 +110,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "minutes": lambda row: (
         f"{statistics.mean(run.seconds for run in row.runs) / 60:.1f}" if row.runs else ""
     ),
+    "cores": lambda row: ", ".join(sorted({str(run.threads) for run in row.runs})),
 }
 
 
