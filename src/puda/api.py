@@ -15,13 +15,14 @@ from puda.config import Config
 from puda.data.files import read_facts
 from puda.data.graph import KnowledgeGraph
 from puda.data.source import load as load_source
+from puda.errors import ConfigError
 from puda.evaluation.metrics import Metrics
 from puda.evaluation.report import evaluate
 from puda.explain import Explanation, explain
 from puda.fold_in import fold_in
 from puda.machine import keep_freed_memory
 from puda.predict import predict
-from puda.runs import RunFolder, Trained
+from puda.runs import MEMBERS, RunFolder, Trained
 from puda.training import trainer
 from puda.training.trainer import Listener
 from puda.types import Prediction
@@ -50,7 +51,9 @@ class Run:
         """
         trained = self.trained
         room = trained.config.training.memory if memory is None else memory
-        return {split: evaluate(trained.graph, trained.score, split=split, memory=room)}
+        alone = [member.load().score for member in self.folder.members]
+        graph = trained.graph
+        return {split: evaluate(graph, trained.score, split=split, alone=alone, memory=room)}
 
     def predict(
         self,
@@ -124,13 +127,18 @@ class Run:
 
     def audit(self, *, folds: int = 5, listener: Listener = lambda event: None) -> pl.DataFrame:
         """List all known facts, those that the rest of the graph speaks against first."""
-        return audit(self.folder, folds=folds, listener=listener)
+        return audit(self.folder, folds=folds, listener=listener)  # of an ensemble, as its first
 
     def add_facts(self, facts: object, out: str | Path) -> "Run":
         """Fold facts in, new entities too, without retraining; the result is a new run in `out`.
 
-        `facts` is what `load` takes. Only the rows of new entities are learned.
+        `facts` is what `load` takes. Only the rows of new entities are learned; of an ensemble, by
+        each member.
         """
+        for member in self.folder.members:
+            Run(member).add_facts(facts, Path(out) / MEMBERS / member.path.name)
+        if self.folder.members:
+            return Run(RunFolder(out))
         folded = fold_in(self.trained, read_facts(facts)[0])
         folder = RunFolder(out)
         folder.create(folded.config, folded.graph)
@@ -160,23 +168,35 @@ def train(
     out: str | Path,
     *,
     config: Config | Mapping[str, Any] | None = None,
+    seeds: int = 1,
     listener: Listener = lambda event: None,
 ) -> Run:
     """Train on a source and keep the run in the new folder `out`.
 
-    `config` may be nested values such as {"training": {"epochs": 20}}; the rest are defaults.
+    `config` may be nested values such as {"training": {"epochs": 20}}; the rest are defaults. With
+    several `seeds`, as many models are trained one after the other, and predict together.
     """
+    if seeds < 1:
+        raise ConfigError(f"seeds = {seeds}: train at least one model")
     keep_freed_memory()
     settings = config if isinstance(config, Config) else Config.of(config or {})
     held_out = settings.data
     graph = load(source, valid=held_out.valid, test=held_out.test, seed=held_out.seed)
-    return _completed(Run(trainer.train(graph, settings, out, listener=listener)))
+    if seeds == 1:
+        return _completed(Run(trainer.train(graph, settings, out, listener=listener)))
+    RunFolder(out).create_ensemble(settings, graph, seeds)
+    return resume(out, listener=listener)
 
 
 def resume(path: str | Path, *, listener: Listener = lambda event: None) -> Run:
     """Go on with an interrupted run; a finished one is left as it is."""
     keep_freed_memory()
-    return _completed(Run(trainer.resume(path, listener=listener)))
+    folder = RunFolder(path)
+    for part in folder.members or [folder]:
+        trainer.resume(part.path, listener=listener)
+        if part.resumable:  # the user has stopped it
+            break
+    return _completed(Run(folder))
 
 
 def open_run(path: str | Path) -> Run:
@@ -206,7 +226,8 @@ def _completed(run: Run) -> Run:
 def _card(run: Run, metrics: Metrics) -> str:
     graph, config = run.trained.graph, run.trained.config
     lines = [
-        f"# {config.scoring.name} trained by {config.objective.name} on {graph.name}",
+        f"# {config.scoring.name} trained by {config.objective.name} on {graph.name}"
+        + (f", {len(run.folder.members)} seeds" if run.folder.members else ""),
         "",
         f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "
         f"{len(graph.train):,} training facts. Data SHA-256 `{graph.fingerprint}`.",

@@ -98,6 +98,9 @@ def train(
         float | None, typer.Option(help="Train so long; the learning rate falls over it.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same result.")] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train so many models that predict together.")
+    ] = 1,
     scoring: Annotated[str | None, typer.Option(help="Scoring function by name.")] = None,
     objective: Annotated[str | None, typer.Option(help="Objective by name.")] = None,
     sampler: Annotated[str | None, typer.Option(help="Sampler by name.")] = None,
@@ -137,9 +140,8 @@ def train(
     )
     display.show_reading(graph, reports, check_graph(graph).warnings())
     with display.training_progress(chosen) as listener:
-        run = run_training(
-            graph, out or Path("runs") / graph.name, config=chosen, listener=listener
-        )
+        path = out or Path("runs") / graph.name
+        run = run_training(graph, path, config=chosen, seeds=seeds, listener=listener)
     _show_outcome(run, as_json)
 
 

@@ -142,6 +142,12 @@ def show_metrics(metrics: Metrics, *, breakdowns: bool = False, relations: bool 
         out.print(table)
         low, high = report["both"]["mrr_interval"]
         out.print(f"MRR of both sides: 95 % between {low:.3f} and {high:.3f} (bootstrap)\n")
+        if "members" in report:
+            alone = report["members"]["mrr"]
+            out.print(
+                f"Its members alone: MRR {', '.join(f'{mrr:.3f}' for mrr in alone)};"
+                f" together {report['both']['mrr'] - sum(alone) / len(alone):+.3f} on their mean\n"
+            )
         if "classification" in report:
             told = report["classification"]
             out.print(
@@ -235,7 +241,12 @@ def show_predictions(
     table = Table(title=escape(" - ".join(words)), title_justify="left")
     table.add_column("", justify="right")
     table.add_column(asked)
-    for name in (*(["probability"] if first.probability is not None else []), "score", "margin"):
+    for name in (
+        *(["probability"] if first.probability is not None else []),
+        *(["agree"] if first.agreement is not None else []),
+        "score",
+        "margin",
+    ):
         table.add_column(name, justify="right")
     table.add_column("")
     low, high = answers[-1].score, first.score
@@ -246,6 +257,7 @@ def show_predictions(
             str(answer.rank),
             escape(getattr(answer, asked)),
             *([] if answer.probability is None else [f"{answer.probability:.3f}"]),
+            *([] if answer.agreement is None else [f"{answer.agreement} of {answer.members}"]),
             f"{answer.score:.2f}",
             "" if answer.margin is None else f"{answer.margin:.2f}",
             _bar(max(share, 0.05)) + (f" {mark}" if mark else ""),

@@ -2,7 +2,8 @@
 
 config.toml, entities.txt, relations.txt, graph.safetensors (facts as ids), model.safetensors,
 metrics.json, trace.jsonl, card.md, and resume/ while training can go on. Each file is written to
-a temporary name and renamed, so that a reader sees the old one or the new one, never a half.
+a temporary name and renamed, so that a reader sees the old one or the new one, never a half. An
+ensemble's folder holds such folders, members/0, members/1 and so on, and what was measured of all.
 """
 
 import json
@@ -25,11 +26,13 @@ from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.vocabulary import Vocabulary
 from puda.errors import ConfigError, RunError
 from puda.scoring import ScoringFunction, build_model
+from puda.scoring.ensemble import Ensemble
 from puda.types import Questions
 
 ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 PLAIN = {written: char for char, written in ESCAPED.items()}
 STATE = "resume/state.safetensors"
+MEMBERS = "members"
 ENTITIES = "entities"  # the table's name in model.safetensors; the model's own begin with "model."
 
 
@@ -67,10 +70,27 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    @property
+    def members(self) -> "list[RunFolder]":
+        """The runs of an ensemble, in the order of their seeds; none for a single run."""
+        found = [path for path in (self.path / MEMBERS).glob("*") if path.name.isdecimal()]
+        return [RunFolder(path) for path in sorted(found, key=lambda path: int(path.name))]
+
+    def create_ensemble(self, config: Config, graph: KnowledgeGraph, seeds: int) -> None:
+        """Make the folders of members, which differ by their seeds."""
+        self._check_free()
+        first = config.training.seed
+        for number in range(seeds):
+            own = config.with_settings([f"training.seed={first + number}"])
+            RunFolder(self.path / MEMBERS / str(number)).create(own, graph)
+
+    def _check_free(self) -> None:
+        if (self.path / "config.toml").exists() or self.members:
+            raise RunError(f"{self.path} holds a run already: choose another --out or remove it")
+
     def create(self, config: Config, graph: KnowledgeGraph) -> None:
         """Write what does not change during training."""
-        if (self.path / "config.toml").exists():
-            raise RunError(f"{self.path} holds a run already: choose another --out or remove it")
+        self._check_free()
         for vocabulary in (graph.entities, graph.relations):
             name = {"entity": "entities.txt", "relation": "relations.txt"}[vocabulary.kind]
             self.write_text(name, "".join(f"{_escape(label)}\n" for label in vocabulary.labels))
@@ -115,7 +135,12 @@ class RunFolder:
         self.write_text("trace.jsonl", "".join(json.dumps(event) + "\n" for event in events))
 
     def trace(self) -> list[dict[str, Any]]:
-        """Read the trace; a last line that was cut off by a crash is left out."""
+        """Read the trace; a last line that was cut off by a crash is left out.
+
+        Of an ensemble, that of its first member.
+        """
+        if self.members:
+            return self.members[0].trace()
         lines = self._text("trace.jsonl").splitlines()
         events = []
         for line in lines:
@@ -131,6 +156,8 @@ class RunFolder:
     @property
     def resumable(self) -> bool:
         """Whether training has not come to its end."""
+        if self.members:
+            return any(member.resumable for member in self.members)
         state, model = self.path / STATE, self.path / "model.safetensors"
         return state.exists() or not model.exists()
 
@@ -156,6 +183,8 @@ class RunFolder:
         """Read the settings of the run."""
         if not self.path.is_dir():
             raise RunError(f"no run folder {self.path}")
+        if self.members:
+            return self.members[0].load_config()
         if not (self.path / "config.toml").is_file():
             raise RunError(f"{self.path} is not a run folder: it holds no config.toml")
         try:
@@ -165,6 +194,8 @@ class RunFolder:
 
     def load_graph(self) -> KnowledgeGraph:
         """Read the graph that the run was trained on."""
+        if self.members:
+            return self.members[0].load_graph()
         entities = Vocabulary(self._labels("entities.txt"), kind="entity")
         relations = Vocabulary(self._labels("relations.txt"), kind="relation")
         facts, header = self._tensors("graph.safetensors")
@@ -184,6 +215,8 @@ class RunFolder:
 
     def load(self) -> Trained:
         """Read the trained model with its graph."""
+        if self.members:
+            return self._load_ensemble()
         config, graph = self.load_config(), self.load_graph()
         model = build_model(config.scoring, graph)
         tensors, _ = self._tensors("model.safetensors")
@@ -203,6 +236,19 @@ class RunFolder:
                 f" those of {config.scoring.name}"
             ) from None
         return Trained(config, graph, model.eval(), entities)
+
+    def _load_ensemble(self) -> Trained:
+        members = [folder.load() for folder in self.members]
+        first = members[0]
+        for folder, member in zip(self.members, members, strict=True):
+            if (member.graph.fingerprint, member.config.scoring) != (
+                first.graph.fingerprint,
+                first.config.scoring,
+            ):
+                raise RunError(f"{folder.path} is not of the same graph and model as the others")
+        model = Ensemble([member.model for member in members])
+        entities = torch.cat([member.entities for member in members], dim=1)
+        return Trained(first.config, first.graph, model.eval(), entities)
 
     def _text(self, name: str) -> str:
         try:

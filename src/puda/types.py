@@ -104,3 +104,5 @@ class Prediction(NamedTuple):
     known: bool  # the fact is in the graph already
     margin: float | None = None  # by how much it scores above the next answer, if there is one
     probability: float | None = None  # of being true, if the run is calibrated
+    agreement: int | None = None  # members of an ensemble that have it among their own first k
+    members: int | None = None  # of the ensemble

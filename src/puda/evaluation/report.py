@@ -1,5 +1,7 @@
 """The whole report on a model: sides, ties, intervals, breakdowns, baselines."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from puda.data.categories import relation_categories
@@ -14,12 +16,18 @@ DEGREES = (0, 1, 4, 16, 64, 256)
 
 
 def evaluate(
-    graph: KnowledgeGraph, score: Scorer, *, split: str = "test", memory: int | None = None
+    graph: KnowledgeGraph,
+    score: Scorer,
+    *,
+    split: str = "test",
+    alone: Sequence[Scorer] = (),
+    memory: int | None = None,
 ) -> Metrics:
     """Measure a scorer on one split, filtered by all that is known up to it.
 
     Validation is filtered by train and valid, test by all three: no test fact helps to choose.
-    `memory` is that of puda.evaluation.ranking.rank.
+    `alone` are the members of an ensemble, whose own MRR is told beside its. `memory` is that of
+    puda.evaluation.ranking.rank.
     """
     known = graph.known(*(("train", "valid") if split == "valid" else SPLITS))
     facts = graph.facts(split)
@@ -29,6 +37,9 @@ def evaluate(
         name: measure(rank(baseline(graph), facts, known, memory=memory))
         for name, baseline in BASELINES.items()
     }
+    if len(facts) and alone:
+        sides = [measure(rank(member, facts, known, memory=memory)) for member in alone]
+        report["members"] = {"mrr": [member["both"]["mrr"] for member in sides]}
     if len(facts) and len(graph.negatives.get(split, ())):
         report["classification"] = classify(score, facts, graph.negatives[split])
     report["relations"] = _by(facts[:, 1], ranks, graph.relations.labels)
