@@ -37,7 +37,15 @@ BESIDE = 10  # weight of the unlabeled against that of the positives
 FEWEST = 30  # held-out facts without which nothing can be said
 ENOUGH = 100  # held-out facts from which a relation has a curve of its own
 COVERAGE = 0.9  # of answer sets
-FEATURES = ("score", "tail rank", "head rank", "known tails", "known heads")
+FEATURES = (
+    "score",
+    "tail rank",
+    "head rank",
+    "known tails",
+    "room for tails",
+    "known heads",
+    "room for heads",
+)
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,12 @@ class Calibration:
         if not path.exists():
             return None
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            found = cls(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise RunError(f"{folder.path} is damaged: {FILE} ({error})") from None
+        if len(found.slopes) != len(FEATURES):
+            raise RunError(f"{path} is of another version of puda: remove it, then puda calibrate")
+        return found
 
 
 def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
@@ -211,11 +222,11 @@ def _features(
     center: Sequence[float],
     scale: Sequence[float],
 ) -> Floats:
-    """Measure facts (n, 3): (n, 5), see FEATURES.
+    """Measure facts (n, 3): (n, 7), see FEATURES.
 
     The score in standard deviations from the mean of the relation's unlabeled pairs; logarithms of
     the ranks; ln((1 + a) / (1 + m)) of the answers a that a question has, m being what questions of
-    its relation have on average.
+    its relation have on average; and the logarithm of `_room`.
     """
     head, relation, tail = facts.T
     scores = (fact_scores(trained, facts) - np.array(center)[relation]) / np.array(scale)[relation]
@@ -226,7 +237,21 @@ def _features(
     for side, anchor in ((0, head), (1, tail)):
         answers = known.count(known.key(anchor, relation, side)) - itself  # the other ones
         columns.append(np.log((1 + answers) / (1 + usual[side, relation])))
+        columns.append(np.log(_room(known, relation + side * known.num_relations, answers)))
     return np.stack(columns, axis=1)
+
+
+def _room(known: KnownAnswers, kind: np.ndarray, answers: np.ndarray) -> Floats:
+    """Return (n,): of the questions of a kind with so many answers, the share that has more.
+
+    (more + 1) / (as many or more + 2): close to 0 where a question has its one answer already.
+    """
+    stride = known.num_entities + 1  # more than a question can have
+    own = np.sort(known.keys // known.num_entities * stride + np.diff(known.offsets))
+    end, place = np.searchsorted(own, (kind + 1) * stride), kind * stride + answers
+    as_many, more = (end - np.searchsorted(own, place, side) for side in ("left", "right"))
+    share: Floats = (more + 1) / (as_many + 2)
+    return share
 
 
 def _usual_answers(known: KnownAnswers) -> Floats:
