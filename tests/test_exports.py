@@ -11,6 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import puda
+from puda import exports
+from puda.data.graph import KnowledgeGraph
 from puda.errors import PudaError, RunError
 from puda.exports import iri, write_facts
 
@@ -211,3 +214,57 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*facts\.csv"):
         write_facts(frame_of([]), tmp_path / "file" / "facts.csv")
+
+
+# --- embeddings
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> puda.Run:
+    small = {"scoring": {"dim": 4}, "training": {"epochs": 1, "threads": 1}}
+    facts = [("a\tb", "r", "c"), ("c", "r", "d"), ("d", "r", "a\tb"), ("c", "s", "d")]
+    graph = KnowledgeGraph.from_facts(facts)
+    return puda.train(graph, tmp_path_factory.mktemp("runs") / "run", config=small)
+
+
+def test_embeddings_are_the_rows_of_entities_with_the_number_of_their_facts(run):
+    frame = run.embeddings()
+    assert frame["entity"].to_list() == list(run.trained.graph.entities.labels)
+    np.testing.assert_array_equal(frame["vector"].to_numpy(), run.trained.rows.numpy())
+    assert dict(zip(frame["entity"], frame["facts"], strict=True)) == {"a\tb": 2, "c": 3, "d": 3}
+
+
+def test_embeddings_come_back_from_parquet(run, tmp_path):
+    assert exports.write_embeddings(run.embeddings(), tmp_path / "v.parquet") == [
+        tmp_path / "v.parquet"
+    ]
+    assert pl.read_parquet(tmp_path / "v.parquet").equals(run.embeddings())
+
+
+def test_the_projector_gets_numbers_and_labels_line_by_line(run, tmp_path):
+    vectors, labels = exports.write_embeddings(run.embeddings(), tmp_path / "v.tsv")
+    numbers = np.loadtxt(vectors, delimiter="\t")
+    np.testing.assert_allclose(numbers, run.trained.rows.numpy(), rtol=1e-5)
+    assert labels.read_text().splitlines() == ["entity\tfacts", "a b\t2", "c\t3", "d\t3"]
+
+
+def test_another_ending_is_refused_for_embeddings(run, tmp_path):
+    with pytest.raises(PudaError, match=r"v\.csv: embeddings are written as \.parquet or \.tsv"):
+        exports.write_embeddings(run.embeddings(), tmp_path / "v.csv")
+
+
+def test_the_command_writes_embeddings(run, command, tmp_path):
+    told = command("embeddings", run.path, "-o", tmp_path / "v.tsv")
+    assert told.code == 0
+    assert "v-labels.tsv" in told.out
+    assert (tmp_path / "v.tsv").exists()
+
+
+def test_answers_are_written_beside_being_shown(run, command, tmp_path):
+    told = command(
+        "predict", run.path, "--head", "c", "--relation", "r", "-o", tmp_path / "answers.tsv"
+    )
+    assert told.code == 0
+    written = pl.read_csv(tmp_path / "answers.tsv", separator="\t")
+    assert written["head"].to_list() == ["c"] * len(written)
+    assert {"tail", "score", "rank", "known"} <= {*written.columns}

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from puda.audit import audit
@@ -13,7 +14,7 @@ from puda.calibrate import FEWEST, Calibration, calibrate
 from puda.complete import complete
 from puda.config import Config
 from puda.data.files import read_facts
-from puda.data.graph import KnowledgeGraph
+from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.source import load as load_source
 from puda.errors import ConfigError
 from puda.evaluation.metrics import Metrics
@@ -119,6 +120,21 @@ class Run:
             calibration=self.calibration,
             memory=memory,
             listener=listener,
+        )
+
+    def embeddings(self) -> pl.DataFrame:
+        """Return what each entity is to the model: entity, facts (how many it has), vector.
+
+        Rows as they are matched: a graph encoder's output, a bias as the last number.
+        """
+        graph, rows = self.trained.graph, self.trained.rows
+        ends = np.concatenate([graph.facts(split)[:, [0, 2]].ravel() for split in SPLITS])
+        return pl.DataFrame(
+            {
+                "entity": graph.entities.labels,
+                "facts": np.bincount(ends, minlength=graph.num_entities),
+                "vector": pl.Series(rows.numpy(), dtype=pl.Array(pl.Float32, rows.shape[1])),
+            }
         )
 
     def explain(self, head: str, relation: str, tail: str, *, k: int = 5) -> Explanation:

@@ -202,17 +202,27 @@ def predict(
     tail: Annotated[str | None, typer.Option(help="An entity.")] = None,
     k: Annotated[int, typer.Option("-k", help="How many answers.")] = 10,
     include_known: Annotated[bool, typer.Option(help="Also facts that are known.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for the answers, e.g. answers.tsv.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Complete a fact: give two of --head, --relation and --tail, get the third.
 
     Example: puda predict runs/world --head France --relation borders -k 10
     """
-    from puda import display
-    from puda.api import open_run
+    import polars as pl
 
+    from puda import display, exports
+    from puda.api import open_run
+    from puda.types import Prediction
+
+    if out is not None:
+        exports.writer(out)
     opened, asked = open_run(run), {"head": head, "relation": relation, "tail": tail}
     answers = opened.predict(**asked, k=k, include_known=include_known)
+    if out is not None:
+        exports.write_facts(pl.DataFrame(answers, schema=Prediction._fields, orient="row"), out)
     if as_json:
         _print_json([answer._asdict() for answer in answers])
     else:
@@ -318,6 +328,25 @@ def explain(
         _print_json(found.to_dict())
     else:
         display.show_text(found.to_text().rstrip())
+
+
+@app.command()
+def embeddings(
+    run: RunPath,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File: .parquet, or .tsv for TensorBoard.")
+    ],
+) -> None:
+    """Write the vectors of all entities.
+
+    As .tsv they come as TensorBoard's projector takes them, labels in a second file. Example: puda
+    embeddings runs/mine -o vectors.parquet
+    """
+    from puda import display, exports
+    from puda.api import open_run
+
+    for path in exports.write_embeddings(open_run(run).embeddings(), out):
+        display.show_text(f"Written to {path}.")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Facts as files, in the format that the file's ending names."""
+"""Facts and embeddings as files, in the format that the file's ending names."""
 
 import re
 from collections.abc import Callable
@@ -19,6 +19,31 @@ def write_facts(frame: pl.DataFrame, path: str | Path) -> None:
     write = writer(path)
     with replacing(Path(path)) as part:
         write(frame, part)
+
+
+def write_embeddings(frame: pl.DataFrame, path: str | Path) -> list[Path]:
+    """Write embeddings (columns entity, facts, vector); returns the files that were written.
+
+    .parquet holds all three columns. .tsv is for TensorBoard's projector: the bare numbers, and
+    beside them <name>-labels.tsv with entity and facts, in which tabs and line breaks of a label
+    are spaces, since the projector has no way to write them.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".parquet":
+        with replacing(path) as part:
+            frame.write_parquet(part)
+        return [path]
+    if path.suffix.lower() != ".tsv":
+        raise PudaError(f"{path}: embeddings are written as .parquet or .tsv")
+    labels = path.with_name(f"{path.stem}-labels.tsv")
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        for vector in frame["vector"]:
+            file.write("\t".join(f"{number:.6g}" for number in vector) + "\n")
+    with replacing(labels) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("entity\tfacts\n")
+        for entity, facts in frame.select("entity", "facts").iter_rows():
+            file.write(f"{' '.join(re.split(_BREAKS, entity))}\t{facts}\n")
+    return [path, labels]
 
 
 def writer(path: str | Path) -> Writer:
@@ -62,6 +87,7 @@ def _absolute_iri() -> re.Pattern[str]:
 
 
 _IRI = _absolute_iri()
+_BREAKS = r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
 
 WRITERS: dict[str, Writer] = {
     ".parquet": pl.DataFrame.write_parquet,
