@@ -51,12 +51,23 @@ def test_planted_errors_stand_first_whatever_their_split(folder):
     assert {*table.filter(table["split"] != "train").head(8)["split"]} == {"valid", "test"}
 
 
-def test_doubt_is_the_mean_logarithm_of_both_ranks(folder):
+def test_doubt_is_the_logarithm_of_the_better_rank(folder):
     table = audit(folder, folds=2)
+    table = table.filter(table["doubt"].is_not_null())
     ranks = table.select("tail_rank", "head_rank").to_numpy()
-    expected = np.log(ranks).mean(1) / np.log(folder.load_graph().num_entities)
+    expected = np.log(ranks.min(1)) / np.log(folder.load_graph().num_entities)
     assert table["doubt"].to_numpy() == pytest.approx(expected)
     assert (np.diff(table["doubt"].to_numpy()) <= 0).all()
+
+
+def test_a_fact_of_an_entity_without_others_is_not_judged_and_stands_last(tmp_path):
+    facts = [*TRUE, ("stranger", "likes", "thing 00")]
+    folder = train(KnowledgeGraph.from_facts(facts), CONFIG, tmp_path / "run")
+    table = audit(folder, folds=2)
+    unjudged = table["doubt"].is_null()
+    assert table.filter(table["head"] == "stranger")["doubt"].to_list() == [None]
+    assert unjudged.to_list() == sorted(unjudged)
+    assert unjudged.sum() < len(TRUE) / 10
 
 
 def test_every_fact_is_judged_once_by_a_model_that_never_saw_it(folder, monkeypatch):

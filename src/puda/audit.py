@@ -27,23 +27,27 @@ def audit(
     Facts are dealt into folds at random. For each fold a model is trained on the others, with the
     run's settings and as many epochs as gave its best weights, and ranks the fold's facts: none
     vouches for itself. Columns: head, relation, tail, split, tail_rank and head_rank (filtered,
-    among all entities), and `doubt`, the mean of their logarithms over that of a last place: 0
-    where both questions have the fact first, 1 where last.
+    among all entities), and `doubt`, the logarithm of the better rank over that of a last place: 0
+    where one of both questions has the fact first, 1 where both have it last. A fact is not judged,
+    and stands at the end without doubt, if the other folds say nothing of its head or its tail:
+    what nothing is known of is not implausible.
     """
     if folds < 2:
         raise PudaError(f"folds = {folds}: a fact is judged by the others, so there must be two")
     config, graph = _settings(folder), folder.load_graph()
     facts = np.concatenate([graph.facts(split) for split in SPLITS])
     fold = np.random.default_rng(config.training.seed).permutation(len(facts)) % folds
-    ranks = np.empty((len(facts), 2))
+    ranks, judged = np.empty((len(facts), 2)), np.empty(len(facts), dtype=bool)
     known = graph.known(*SPLITS)
     for k in range(folds):
         rest = replace(graph, train=facts[fold != k], valid=facts[:0], test=facts[:0])
         with TemporaryDirectory() as path:
             trained = train(rest, config, Path(path) / "fold").load()
-        ranks[fold == k] = rank(trained.score, facts[fold == k], known).realistic
+        own = facts[fold == k]
+        ranks[fold == k] = rank(trained.score, own, known).realistic
+        judged[fold == k] = np.isin(own[:, [0, 2]], rest.train[:, [0, 2]]).all(1)
         listener({"event": "fold", "done": k + 1, "of": folds})
-    return _table(graph, facts, ranks)
+    return _table(graph, facts, ranks, judged)
 
 
 def _settings(folder: RunFolder) -> Config:
@@ -57,20 +61,29 @@ def _settings(folder: RunFolder) -> Config:
     )
 
 
-def _table(graph: KnowledgeGraph, facts: np.ndarray, ranks: np.ndarray) -> pl.DataFrame:
+def _table(
+    graph: KnowledgeGraph, facts: np.ndarray, ranks: np.ndarray, judged: np.ndarray
+) -> pl.DataFrame:
     entities, relations = (
         np.array(v.labels, dtype=object) for v in (graph.entities, graph.relations)
     )
     sizes = [len(graph.facts(split)) for split in SPLITS]
-    doubt = np.log(ranks).mean(1) / max(np.log(graph.num_entities), 1e-9)
+    doubt = np.log(ranks).min(1) / max(np.log(graph.num_entities), 1e-9)
     return pl.DataFrame(
         {
             "head": entities[facts[:, 0]],
             "relation": relations[facts[:, 1]],
             "tail": entities[facts[:, 2]],
             "split": np.repeat(SPLITS, sizes),
-            "doubt": doubt,
+            "doubt": pl.Series(np.where(judged, doubt, np.nan)).fill_nan(None),
             "tail_rank": ranks[:, 0],
             "head_rank": ranks[:, 1],
         }
-    ).sort("doubt", "head", "relation", "tail", descending=[True, False, False, False])
+    ).sort(
+        "doubt",
+        "head",
+        "relation",
+        "tail",
+        descending=[True, False, False, False],
+        nulls_last=True,
+    )

@@ -211,13 +211,17 @@ def show_estimate(cost: Estimate) -> None:
     )
 
 
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def show_facts(facts: pl.DataFrame) -> None:
     """Print facts with all that is said of them."""
     table = Table()
     for name, kind in facts.schema.items():
         table.add_column(name, justify="right" if kind.is_numeric() else "left")
     for row in facts.iter_rows():
-        table.add_row(*(escape(f"{x:.4g}" if isinstance(x, float) else str(x)) for x in row))
+        table.add_row(*(escape(_cell(value)) for value in row))
     out.print(table)
 
 
