@@ -18,6 +18,7 @@ FLOORS = {
             "sampling evaluation runs",
             "training",
             "predict calibrate complete exports audit explain fold_in experiments paper results"
+            " pictures"
             " bench",
             "api display cli",
         )

@@ -230,24 +230,36 @@ def predict(
 
 
 @app.command()
-def calibrate(run: RunPath, as_json: Json = False) -> None:
+def calibrate(
+    run: RunPath,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw what came true over what was said into this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Turn a run's scores into probabilities, and check them on the test facts.
 
     Training does this at its end; do it again for a run of an older version. Example: puda
-    calibrate runs/mine
+    calibrate runs/mine --svg reliability.svg
     """
     from puda import display
     from puda.api import open_run
     from puda.calibrate import check
+    from puda.pictures import draw_reliability
+    from puda.runs import replacing
 
     opened = open_run(run)
     calibration = opened.calibrate()
     found = check(opened.trained, calibration)
+    what = "annotated true negatives" if calibration.negatives else "all other candidates"
+    title = f"test facts among {what}"
+    if svg is not None:
+        with replacing(svg) as part:
+            part.write_text(draw_reliability(found, title), encoding="utf-8")
     if as_json:
         _print_json(found._asdict())
     else:
-        what = "annotated true negatives" if calibration.negatives else "all other candidates"
-        display.show_reliability(found, f"test facts among {what}")
+        display.show_reliability(found, title)
 
 
 @app.command()
