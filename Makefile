@@ -20,6 +20,8 @@ demo: .venv/installed
 	$(BIN)/puda predict runs/demo --head "South Africa" --relation speaks -k 5
 	$(BIN)/puda predict runs/demo --tail Arabic --relation speaks -k 5
 	$(BIN)/puda predict runs/demo --head Sydney --relation located_in -k 3 --include-known
+	$(BIN)/puda complete runs/demo -o runs/demo/missing.tsv --top 10
+	$(BIN)/puda explain runs/demo "South Sudan" speaks Arabic
 
 test: .venv/installed-dev
 	$(BIN)/pytest
@@ -42,7 +44,7 @@ bench: .venv/installed
 	$(INSTALL) --editable '.[bench]'
 	$(BIN)/python benchmarks/speed.py
 
-# The output that README.md shows.
+# The output that README.md and docs/ show.
 readme: .venv/installed
 	$(BIN)/python scripts/readme.py
 

@@ -1,4 +1,4 @@
-"""Run the commands of README.md and put what they print below them: `make readme`.
+"""Run the commands of README.md and docs/ and put what they print below them: `make readme`.
 
 A block that follows the comment <!-- run --> is run anew: lines that begin with "$ " are commands,
 everything else in the block is replaced by their output.
@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "docs" / "predictions.md"]  # a page goes on with runs of others
 BLOCK = re.compile(r"(<!-- run -->\n```console\n)(.*?)(```\n)", re.DOTALL)
 
 
@@ -37,4 +38,5 @@ if __name__ == "__main__":
     binaries = Path(sys.executable).parent
     ENVIRONMENT = os.environ | {"PATH": f"{binaries}:{os.environ['PATH']}", "COLUMNS": "100"}
     shutil.rmtree("runs/demo", ignore_errors=True)
-    README.write_text(BLOCK.sub(run, README.read_text()))
+    for page in PAGES:
+        page.write_text(BLOCK.sub(run, page.read_text()))

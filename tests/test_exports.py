@@ -257,7 +257,10 @@ def test_the_command_writes_embeddings(run, command, tmp_path):
     told = command("embeddings", run.path, "-o", tmp_path / "v.tsv")
     assert told.code == 0
     assert "v-labels.tsv" in told.out
-    assert (tmp_path / "v.tsv").exists()
+    files = json.loads(command("embeddings", run.path, "-o", tmp_path / "w.tsv", "--json").out)
+    assert files == {"files": [str(tmp_path / "w.tsv"), str(tmp_path / "w-labels.tsv")]}
+    refused = command("embeddings", run.path, "-o", tmp_path / "w.txt")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 def test_answers_are_written_beside_being_shown(run, command, tmp_path):

@@ -348,6 +348,7 @@ def embeddings(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="File: .parquet, or .tsv for TensorBoard.")
     ],
+    as_json: Json = False,
 ) -> None:
     """Write the vectors of all entities.
 
@@ -357,8 +358,11 @@ def embeddings(
     from puda import display, exports
     from puda.api import open_run
 
-    for path in exports.write_embeddings(open_run(run).embeddings(), out):
-        display.show_text(f"Written to {path}.")
+    written = exports.write_embeddings(open_run(run).embeddings(), out)
+    if as_json:
+        _print_json({"files": [str(path) for path in written]})
+    else:
+        display.show_text(f"Written to {' and '.join(str(path) for path in written)}.")
 
 
 @app.command()
