@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from puda import calibrate as calibration
-from puda.calibrate import Calibration, calibrate, check, draw_unlabeled, fact_scores
+from puda.calibrate import Calibration, calibrate, check, cover, draw_unlabeled, fact_scores
 from puda.config import Config
 from puda.data.graph import KnowledgeGraph
 from puda.errors import PudaError, RunError
+from puda.evaluation.ranking import rank
 from puda.predict import predict
 from puda.runs import RunFolder, Trained
 from puda.training.trainer import train
@@ -113,12 +114,19 @@ def test_only_a_relation_with_enough_facts_has_a_curve_of_its_own(trained, fitte
 
 
 def test_answer_sets_hold_most_test_answers(trained, fitted):
-    from puda.evaluation.ranking import rank
-
     graph = trained.graph
     ranks = rank(trained.score, graph.test, graph.known("train", "valid", "test")).realistic
     sizes = np.array([fitted.answers[r] for r in graph.test[:, 1]], dtype=float)
-    assert 0.8 < (ranks <= sizes).mean() <= 1
+    found = cover(trained, fitted)
+    assert found.overall == pytest.approx((ranks <= sizes).mean())
+    assert 0.8 < found.overall <= 1
+    likes = graph.test[:, 1] == graph.relations.find("likes")
+    assert found.relations["likes"] == pytest.approx((ranks <= sizes)[likes].mean())
+
+
+def test_a_set_of_all_answers_holds_every_one(trained, fitted):
+    everything = replace(fitted, answers=[[None, None] for _ in fitted.answers])
+    assert cover(trained, everything).overall == 1
 
 
 def test_true_negatives_are_used_where_there_are_any(trained):

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -159,6 +160,25 @@ def check(trained: Trained, calibration: Calibration, *, questions: int = 500) -
     facts = np.concatenate([graph.test, untrue]) if len(untrue) else _rivals(graph, questions)
     true = _is_known(graph.known("test"), facts)
     return reliability(calibration.probability(trained, facts, known=("train", "valid")), true)
+
+
+class Coverage(NamedTuple):
+    """How often answer sets hold the answer of a test fact's questions, both sides together."""
+
+    overall: float
+    relations: dict[str, float]  # by label, of those that test has
+
+
+def cover(trained: Trained, calibration: Calibration) -> Coverage:
+    """Count how often the promise of answer sets is kept on the test split."""
+    graph = trained.graph
+    ranks = rank(trained.score, graph.test, graph.known(*SPLITS)).realistic  # (n, 2)
+    sizes = [[np.inf if size is None else size for size in own] for own in calibration.answers]
+    relation = graph.test[:, 1]
+    inside = (ranks <= np.array(sizes)[relation]).mean(1)  # (n,) 0, 1/2 or 1
+    labels = graph.relations.labels
+    own = {labels[r]: float(inside[relation == r].mean()) for r in np.unique(relation)}
+    return Coverage(float(inside.mean()), own)
 
 
 def _rivals(graph: KnowledgeGraph, questions: int) -> Facts:

@@ -244,22 +244,27 @@ def calibrate(
     """
     from puda import display
     from puda.api import open_run
-    from puda.calibrate import check
+    from puda.calibrate import COVERAGE, check, cover
     from puda.pictures import draw_reliability
     from puda.runs import replacing
 
     opened = open_run(run)
     calibration = opened.calibrate()
     found = check(opened.trained, calibration)
+    covered = cover(opened.trained, calibration)
     what = "annotated true negatives" if calibration.negatives else "all other candidates"
     title = f"test facts among {what}"
     if svg is not None:
         with replacing(svg) as part:
             part.write_text(draw_reliability(found, title), encoding="utf-8")
     if as_json:
-        _print_json(found._asdict())
+        _print_json({**found._asdict(), "coverage": covered._asdict()})
     else:
         display.show_reliability(found, title)
+        display.show_text(
+            f"Answer sets hold {covered.overall:.1%} of the test facts' answers,"
+            f" {COVERAGE:.0%} are promised"
+        )
 
 
 @app.command()
