@@ -100,8 +100,8 @@ class Calibration:
 def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
     """Fit probabilities to the validation facts.
 
-    Where the graph has true negatives for validation, facts are told from them, both weighing the
-    same. Otherwise facts are told from random pairs of their relation's heads and tails, of which
+    Where the graph has true negatives for validation, facts are told from them, in the numbers that
+    were annotated. Otherwise facts are told from random pairs of their relation's heads and tails, of which
     a share is true that is estimated, not given. Relations share one fit; one with at least 100
     validation facts has a curve of its own above it.
     """

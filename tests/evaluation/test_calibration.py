@@ -109,10 +109,13 @@ def test_a_fit_to_true_negatives_is_that_of_logistic_regression():
     assert fit.intercept == pytest.approx(oracle.intercept_[0], rel=0.02, abs=0.02)
 
 
-def test_classes_of_unequal_size_weigh_the_same():
+def test_classes_count_in_the_numbers_that_were_annotated():
     rng = np.random.default_rng(0)
     positive, negative = rng.normal(2, 1, (4000, 1)), rng.normal(0, 1, (400, 1))
-    assert fit_negative(positive, negative)(np.array([[1.0]]))[0] == pytest.approx(0.5, abs=0.05)
+    # Halfway between both means their densities are equal, so that the odds are ten to one.
+    assert fit_negative(positive, negative)(np.array([[1.0]]))[0] == pytest.approx(
+        10 / 11, abs=0.02
+    )
 
 
 @pytest.mark.parametrize("scores", [([1.0], [0.0]), ([5.0, 6.0], [1.0, 2.0]), ([1.0], [1.0])])

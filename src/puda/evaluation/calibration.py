@@ -86,14 +86,14 @@ def fit_unlabeled(
 
 
 def fit_negative(positive: Floats, negative: Floats) -> Logistic:
-    """Fit to facts (p, k) and annotated true negatives (n, k), each class weighing half.
+    """Fit to facts (p, k) and annotated true negatives (n, k) in the numbers there are of both.
 
     The softened targets of Platt (2000) keep it finite where the classes do not overlap.
     """
     sizes = len(positive), len(negative)
     high, low = (sizes[0] + 1) / (sizes[0] + 2), 1 / (sizes[1] + 2)
-    weight = np.repeat([0.5 / sizes[0], 0.5 / sizes[1]], sizes)
     features = np.concatenate([positive, negative])
+    weight = np.full(len(features), 1 / len(features))
     return _newton(features, weight, weight * np.repeat([high, low], sizes))
 
 
