@@ -101,9 +101,9 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
     """Fit probabilities to the validation facts.
 
     Where the graph has true negatives for validation, facts are told from them, in the numbers that
-    were annotated. Otherwise facts are told from random pairs of their relation's heads and tails, of which
-    a share is true that is estimated, not given. Relations share one fit; one with at least 100
-    validation facts has a curve of its own above it.
+    were annotated. Otherwise facts are told from random pairs of their relation's heads and tails,
+    of which a share is true that is estimated, not given. Relations share one fit; one with at
+    least 100 validation facts has a curve of its own above it.
     """
     graph = trained.graph
     if len(graph.valid) < FEWEST:
