@@ -18,8 +18,8 @@ FLOORS = {
             "sampling evaluation runs",
             "training",
             "predict calibrate complete exports audit explain fold_in experiments paper results"
-            " bench",
-            "api display cli",
+            " bench verdicts",
+            "api display cli serve",
         )
     )
     for name in names.split()

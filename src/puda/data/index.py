@@ -59,6 +59,14 @@ class KnownAnswers:
         """Return how many known answers each question has (Q,)."""
         return self._rows(keys)[1]
 
+    @cached_property
+    def usual(self) -> NDArray[np.float64]:
+        """The mean number of answers of questions that have one: (2, R) by side and relation."""
+        kind, size = self.keys // self.num_entities, 2 * self.num_relations
+        answers = np.bincount(kind, weights=np.diff(self.offsets), minlength=size)
+        usual: NDArray[np.float64] = answers / np.maximum(np.bincount(kind, minlength=size), 1)
+        return usual.reshape(2, -1)
+
     def of(self, anchor: int, relation: int, side: int) -> Ids:
         """Return the known answers of one question, sorted."""
         start, count = self._rows(self.key(np.array([anchor]), np.array([relation]), side))
