@@ -101,7 +101,7 @@ def write(verdicts: Sequence[Verdict], format: Literal["tsv", "jsonl"]) -> str:
         lines = (json.dumps(verdict._asdict(), ensure_ascii=False) for verdict in verdicts)
         return "".join(f"{line}\n" for line in lines)
     text = io.StringIO()
-    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    writer = csv.writer(text, dialect="excel-tab")
     writer.writerow(Verdict._fields)
     writer.writerows(verdicts)
     return text.getvalue()
@@ -111,13 +111,13 @@ def read(path: str | Path) -> list[Verdict]:
     """Read verdicts from a .tsv, .csv or .jsonl file: head, relation, tail, verdict at least."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")  # line ends inside of labels stay as they are
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read the verdicts {path}: {error}") from None
     rows: Iterable[Any]
     if path.suffix == ".jsonl":
         try:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
         except json.JSONDecodeError as error:
             raise DataError(f"{path} is not JSON lines: {error}") from None
     elif path.suffix in (".tsv", ".csv"):

@@ -37,7 +37,6 @@ export function ask(main, params) {
   if (asked.length === 2) answers(results, given, params);
   else if (asked.length) results.append(empty("One more part, please", "A question has two known parts and one open."));
   else start(results);
-  if (!asked.length) fields.head.input.focus({ preventScroll: true });
 }
 
 // Questions that the run itself can ask, for who does not know its entities yet.

@@ -46,10 +46,10 @@ export function drawPaths(fact, paths, room) {
     return path.slice(0, -1).map((step) => (at = step.head === at ? step.tail : step.head));
   };
   const distinct = new Map(paths.map((path) => [JSON.stringify(path.length > 1 ? between(path) : path), path]).reverse());
-  const shown = [...distinct.values()].reverse().slice(0, across ? 4 : 3), chains = shown.map(between);
+  const shown = [...distinct.values()].reverse().slice(0, across ? 4 : 2), chains = shown.map(between);
   const seenOnce = new Set(), fresh = chains.filter((chain) => chain.some((entity) => !seenOnce.has(entity) && seenOnce.add(entity)));
   const lanes = fresh.length, direct = chains.filter((chain) => !chain.length).length;
-  const box = across ? NODE.width : Math.min(NODE.width, width / Math.max(lanes, 2) - 8);
+  const box = across ? NODE.width : Math.min(NODE.width, width / 2 - 44);
   const top = 26 + 38 * (direct + (fact.head === fact.tail ? 1 : 0));
   const height = across ? top + 62 * lanes + 34 : 330;
   const places = new Map(across

@@ -14,7 +14,7 @@ export function entity(main, params) {
     el("form", { class: "card row", onsubmit: (event) => { event.preventDefault(); go(); } }, search.node, el("button", { type: "submit" }, "Open")));
   if (!label) {
     main.append(empty("Nothing is open", "Type a few letters of a name: small mistakes are forgiven."));
-    return search.input.focus({ preventScroll: true });
+    return;
   }
   const place = el("div");
   main.append(place);

@@ -10,12 +10,11 @@ export const entityLink = (label) => el("a", { href: address("entity", { entity:
 
 export const inWords = (fact) => `${fact.head} ${fact.relation} ${fact.tail}`;
 
-export function chance(probability, agreement) {
+export function chance(probability) {
   if (probability == null) return el("div", { class: "chance muted small" }, "not calibrated");
   const fill = el("div", { class: "fill" });
   fill.style.width = `${Math.max(1, 100 * probability)}%`;
-  const title = `probability ${figure(probability)}${agreement == null ? "" : `, agreement ${percent(agreement)}`}`;
-  return el("div", { class: "chance", title }, el("div", { class: "track" }, fill),
+  return el("div", { class: "chance", title: `probability ${figure(probability)}` }, el("div", { class: "track" }, fill),
     el("span", { class: "number" }, percent(probability)));
 }
 
@@ -36,10 +35,11 @@ export function judging(fact, said, onsaid = () => {}) {
   }
 
   function paint() {
+    const agreed = fact.agreement == null ? [] : [`models agree: ${percent(fact.agreement)}`];
     const own = said.find((each) => each.author === state.author);
     Object.keys(SIGNS).forEach((verdict, i) => buttons[i].setAttribute("aria-pressed", String(own?.verdict === verdict)));
-    others.textContent = said
-      .map((each) => `${each.author || "someone"}: ${each.verdict}${each.note ? `, “${each.note}”` : ""}`).join(" · ");
+    others.textContent = [...agreed, ...said.map((each) =>
+      `${each.author || "someone"}: ${each.verdict}${each.note ? `, “${each.note}”` : ""}`)].join(" · ");
   }
 
   paint();
@@ -59,7 +59,7 @@ export function answerList(answers, said, part = null) {
     } }, part ? answer[part] : inWords(answer));
     const mark = answer.known ? el("span", { class: "mark" }, "known") : el("span", { class: "mark new" }, "new");
     return el("li", {}, el("div", { class: "answer" }, el("span", { class: "rank" }, answer.rank), open,
-      chance(answer.probability, answer.agreement), mark, verdict.node, verdict.others), panel);
+      chance(answer.probability), mark, verdict.node, verdict.others), panel);
   }));
 }
 

@@ -35,7 +35,7 @@ export function metrics(main, params) {
         return;
       }
       page.replaceChildren(
-        el("div", { class: "row" }, pick(SIDES, side, (next) => { side = next; }), pick(Object.keys(found[0].metrics), split, (next) => { split = next; }), beside),
+        el("div", { class: "row bar" }, pick(SIDES, side, (next) => { side = next; }), pick(Object.keys(found[0].metrics), split, (next) => { split = next; }), beside),
         ...reports.map((report, i) => report && el("section", { class: "card" }, el("h2", {}, `${names[i]}, ${split}, ${side}`), summary(report[side], reports[0][side]))).filter(Boolean),
         pictures(), baselines(reports[0]), relations(reports, names));
     }
