@@ -1,12 +1,8 @@
 """A trained run on the board, served in this process and by the command itself."""
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
+from subprocess import Popen
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,8 +12,8 @@ from board import board
 from puda.serve.app import create_app
 from puda.serve.served import Served
 from puda.serve.store import Store
+from serving import started
 
-SCRIPT = Path(sys.executable).with_name("puda")
 CONFIG = {
     "scoring": {"name": "distmult", "dim": 16},
     "training": {"epochs": 12, "batch_size": 128, "validate_every": 4, "threads": 1},
@@ -50,30 +46,7 @@ def client(served, store) -> Iterator[TestClient]:
         yield client
 
 
-@contextmanager
-def started(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start `puda serve` with some words; gives the process and its address."""
-    command = [SCRIPT, "serve", *map(str, words), "--port", "0"]
-    quiet = os.environ | {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=quiet
-    )
-    assert process.stdout is not None
-    try:
-        said = process.stdout.readline()
-        found = re.search(r"http://\S+", said)
-        assert found, said + process.stdout.read()
-        yield process, found[0]
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture
-def serving(run) -> Callable[..., object]:
+def serving(run) -> Callable[..., AbstractContextManager[tuple[Popen[str], str]]]:
     """Start `puda serve` on the board with further words."""
-
-    def start(*words: object, runs: tuple[Path, ...] = ()) -> object:
-        return started(run.path, *runs, *words)
-
-    return start
+    return lambda *words: started(run.path, *words)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from puda.serve.models import API
@@ -61,7 +62,7 @@ class Guard:
 
         try:
             self._check(scope)
-            await self.app(scope, _bounded(scope, receive), say)
+            await self.app(scope, _bounded(receive), say)
         except Refused as error:
             body = json.dumps({"error": error.reason}).encode()
             headers = [(b"content-type", b"application/json")]
@@ -106,7 +107,7 @@ def _name(host: str) -> str:
     return (host[:end] if end > host.rfind("]") else host).lower()
 
 
-def _bounded(scope: Scope, receive: Receive) -> Receive:
+def _bounded(receive: Receive) -> Receive:
     """Receive a body, but not without end."""
     seen = 0
 
@@ -115,7 +116,7 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > MAX_BODY:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
         return message
 
     return take

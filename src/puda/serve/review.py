@@ -48,7 +48,7 @@ def spread(items: Iterable[Item]) -> list[Item]:
 
 
 class Reviews:
-    """Draws facts to review, round by round, and keeps what no one has judged."""
+    """Draws facts to review, round by round, and shows those that are not judged."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
@@ -58,14 +58,15 @@ class Reviews:
     def next(self, k: int, judged: Callable[[Labels], bool], relation: int | None) -> list[Item]:
         """Return the k facts most worth a verdict, of one relation if it is given."""
         with self._lock:
-            rounds, items = self._drawn.get(relation, (0, {}))
-            items = {fact: item for fact, item in items.items() if not judged(fact)}
-            while len(items) < k and rounds < ROUNDS:
-                drawn = self._draw(rounds, relation)
-                items |= {item.fact: item for item in drawn if not judged(item.fact)}
+            rounds, drawn = self._drawn.get(relation, (0, {}))
+            while True:
+                left = [item for fact, item in drawn.items() if not judged(fact)]
+                if len(left) >= k or rounds == ROUNDS:
+                    break
+                drawn = drawn | {item.fact: item for item in self._draw(rounds, relation)}
                 rounds += 1
-            self._drawn[relation] = rounds, items
-        return spread(items.values())[:k]
+            self._drawn[relation] = rounds, drawn
+        return spread(left)[:k]
 
     def _draw(self, number: int, relation: int | None) -> list[Item]:
         """Take the best answers to questions about training facts, all relations alike."""

@@ -12,7 +12,12 @@ export function combobox({ label, kind = "entity", value = "", placeholder = "",
   const input = el("input", {
     id, placeholder, value, autocomplete: "off", spellcheck: "false", maxlength: 4000, role: "combobox",
     "aria-expanded": "false", "aria-controls": list.id, "aria-autocomplete": "list",
-    oninput: () => { clearTimeout(waiting); waiting = setTimeout(suggest, 90); },
+    oninput: () => {
+      at = -1;  // what is listed fits what was typed before
+      mark();
+      clearTimeout(waiting);
+      waiting = setTimeout(suggest, 90);
+    },
     onfocus: () => { if (!input.value) suggest(); },
     onblur: () => setTimeout(close, 120),
     onkeydown: press,

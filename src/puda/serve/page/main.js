@@ -28,7 +28,7 @@ system.addEventListener("change", () => paint(preferred()));
 theme.addEventListener("click", () => { localStorage.setItem("theme", dark() ? "light" : "dark"); paint(preferred()); });
 
 state.author = author.value = localStorage.getItem("author") ?? "";
-author.addEventListener("change", () => { state.author = author.value.trim(); localStorage.setItem("author", state.author); route(); });
+author.addEventListener("change", () => { state.author = author.value.trim(); localStorage.setItem("author", state.author); });
 
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
