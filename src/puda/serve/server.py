@@ -41,6 +41,7 @@ def serve(
     where = verdicts or str(paths[0].absolute().parent / "verdicts.sqlite")
     store = Store(where)
     app = create_app(runs, store, hosts=LOOPBACK if local else None, token=token)
+    door.listen(128)  # who reads the address below may come at once
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     fragment = f"#token={token}" if token else ""
