@@ -26,7 +26,7 @@ from puda.evaluation.ranking import rank
 from puda.runs import Trained
 from puda.types import Facts, Ids, Prediction, Questions, Side
 
-DEPTH = 512  # answers kept of a question; who stands lower is ranked anew
+DEPTH = 1024  # answers kept of a question; who stands lower is ranked anew
 KEPT = 128_000_000  # bytes of them in all
 TOGETHER, AT_ONCE = 32, 256  # most questions answered, and scored, at a time
 
@@ -236,15 +236,15 @@ class Answers:
 
 def _standing(best: Best, entity: int) -> float:
     """Return an entity's rank among those not known, equals at their mean; NaN: below the list."""
-    place = np.flatnonzero(best.fresh == entity)
-    if len(place):
-        score = best.fresh_scores[place[0]]
+    at = best.fresh == entity
+    itself = bool(at.any())
+    if itself:
+        score = best.fresh_scores[at.argmax()]
     else:
-        place = np.flatnonzero(best.known == entity)
-        score = best.known_scores[place[0]] if len(place) else -np.inf
+        at = best.known == entity
+        score = best.known_scores[at.argmax()] if at.any() else -np.inf
     if len(best.fresh) < best.candidates and score <= best.fresh_scores[-1]:
         return float("nan")  # there may be more above it, or as high
-    above = np.searchsorted(-best.fresh_scores, -score, side="left")
-    level = np.searchsorted(-best.fresh_scores, -score, side="right") - above
-    itself = entity in best.fresh
-    return float(above + 1 + (level - itself) / 2)
+    falling = -best.fresh_scores
+    above, upto = falling.searchsorted(-score, "left"), falling.searchsorted(-score, "right")
+    return float(above + 1 + (upto - above - itself) / 2)

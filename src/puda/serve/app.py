@@ -158,7 +158,7 @@ def _api(
         if relation is None:
             found = await work(
                 lambda: served.run.predict(
-                    head=head, tail=tail, k=offset + k + 1, include_known=include_known
+                    head=head, tail=tail, k=offset + k, include_known=include_known
                 )
             )
             found = found[offset:]
@@ -166,7 +166,7 @@ def _api(
             side = Side.TAIL if tail is None else Side.HEAD
             anchor = graph.entities.find(head or tail or "")
             about = anchor, graph.relations.find(relation), side
-            found = await served.answers.ask(Asked(*about, k + 1, offset, include_known))
+            found = await served.answers.ask(Asked(*about, k, offset, include_known))
         if minimum is not None:
             _ = served.calibration
         return Predicted(
@@ -175,10 +175,10 @@ def _api(
             tail=None if tail is None else graph.entities.labels[graph.entities.find(tail)],
             answers=[
                 Answer.model_validate(each)
-                for each in found[:k]
+                for each in found
                 if minimum is None or (each.probability or 0) >= minimum
             ],
-            more=len(found) > k,
+            more=bool(found) and found[-1].margin is not None,
             promise=served.run.promise(head=head, relation=relation, tail=tail),
         )
 

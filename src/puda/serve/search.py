@@ -31,6 +31,7 @@ class Search:
         self.labels = vocabulary.labels
         self.weight = weight  # (n,) of labels that fit alike, the heavier comes first
         self.find = lru_cache(maxsize=4096)(self._find)
+        self.begun = lru_cache(maxsize=4)(self._begun)
 
     @cached_property
     def entries(self) -> list[tuple[str, int, int]]:
@@ -62,10 +63,17 @@ class Search:
         stop = bisect_left(self.entries, (typed + "\U0010ffff",), lo=start)
         return self.entries[start:stop]
 
+    def _begun(self, length: int) -> list[str]:
+        """Return so much of each entry."""
+        return [entry[:length] for entry, _, _ in self.entries]
+
     def _nearly(self, typed: str, number: int) -> list[tuple[int, float]]:
         """Compare with as much of each entry as was typed; one typo may have dropped a letter."""
-        begun = [entry[: len(typed) + 1] for entry, _, _ in self.entries]
         near = process.extract(
-            typed, begun, scorer=OSA.normalized_similarity, score_cutoff=ALIKE, limit=number
+            typed,
+            self.begun(len(typed) + 1),
+            scorer=OSA.normalized_similarity,
+            score_cutoff=ALIKE,
+            limit=number,
         )
         return [(self.entries[row][2], likeness) for _, likeness, row in near]
