@@ -89,6 +89,8 @@ class Answers:
         self._thread.join()
 
     def _work(self) -> None:
+        graph = self.trained.graph
+        _ = graph.known(*SPLITS), graph.reflexive  # now, behind the start, not for who asks first
         while (first := self._waiting.get()) is not None:
             batch = [first]
             while len(batch) < TOGETHER and not self._waiting.empty():

@@ -42,7 +42,6 @@ class Served:
             "entity": Search(self.graph.entities, ends),
             "relation": Search(self.graph.relations, relations),
         }
-        _ = self.graph.known(*SPLITS), self.graph.reflexive  # made now, not by the first who asks
 
     def info(self) -> RunInfo:
         """Say what the run is."""
