@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format world umls bench readme clean
+.PHONY: demo serve test lint format world umls bench readme clean
 
 .venv/installed: pyproject.toml constraints.txt hatch_build.py src/puda/native.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -20,6 +20,11 @@ demo: .venv/installed
 	$(BIN)/puda predict runs/demo --head "South Africa" --relation speaks -k 5
 	$(BIN)/puda predict runs/demo --tail Arabic --relation speaks -k 5
 	$(BIN)/puda predict runs/demo --head Sydney --relation located_in -k 3 --include-known
+
+# The page on the run that `make demo` leaves.
+serve: .venv/installed
+	$(INSTALL) --editable '.[web]'
+	$(BIN)/puda serve runs/demo
 
 test: .venv/installed-dev
 	$(BIN)/pytest

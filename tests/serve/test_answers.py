@@ -60,7 +60,7 @@ def test_a_page_behind_the_last_answer_is_empty(answers):
 
 
 def test_what_is_kept_stays_within_its_bound_and_does_not_change_answers(run):
-    small = Answers(run, kept=20 * answering.DEPTH * 16)
+    small = Answers(run, kept=20 * answering.DEPTH * 8)
     batch = questions(run, k=3)
     first = small.answer(batch)
     assert len(small._best) == 20

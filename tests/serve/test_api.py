@@ -215,6 +215,26 @@ def test_the_queue_ends_when_all_is_judged(served):
     assert len(asked) >= QUESTIONS
 
 
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("queue", {}),
+        ("reliability", {}),
+        ("predict", {"head": HEAD, "relation": RELATION, "minimum": 0.5}),
+    ],
+)
+def test_a_run_without_probabilities_says_how_to_get_them(
+    client, served, monkeypatch, path, params
+):
+    monkeypatch.setattr(served.answers, "calibration", None)
+    monkeypatch.delitem(served.__dict__, "reliability", raising=False)
+    answer = client.get(f"runs/board/{path}", params=params)
+    assert answer.status_code == 409
+    assert "puda calibrate" in answer.json()["error"]
+    plain = get(client, "predict", head=HEAD, relation=RELATION)["answers"]
+    assert plain[0]["tail"] == TAIL and plain[0]["probability"] is None
+
+
 def finish(client, job: dict[str, object]) -> dict[str, object]:
     for _ in range(600):
         now = client.get(f"jobs/{job['id']}").json()

@@ -12,10 +12,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from puda.api import Run
 from puda.calibrate import Calibration
@@ -27,7 +28,7 @@ from puda.runs import Trained
 from puda.types import Facts, Ids, Prediction, Questions, Side
 
 DEPTH = 1024  # answers kept of a question; who stands lower is ranked anew
-KEPT = 128_000_000  # bytes of them in all
+KEPT = 256_000_000  # bytes of them in all
 TOGETHER, AT_ONCE = 32, 256  # most questions answered, and scored, at a time
 
 Key = tuple[int, int, int]
@@ -53,7 +54,7 @@ class Asked(NamedTuple):
 class Best(NamedTuple):
     """The best answers to a question, best first, known ones apart."""
 
-    fresh: Ids  # (up to DEPTH,) not known to complete a fact
+    fresh: NDArray[np.int32]  # (up to DEPTH,) not known to complete a fact
     fresh_scores: Floats
     known: Ids  # all that are
     known_scores: Floats
@@ -66,7 +67,7 @@ class Answers:
     def __init__(self, run: Run, *, kept: int = KEPT) -> None:
         self.trained: Trained = run.trained
         self.calibration: Calibration | None = run.calibration
-        self._room = max(1, kept // (DEPTH * 16))
+        self._room = max(1, kept // (DEPTH * 8))
         self._best: OrderedDict[Key, Best] = OrderedDict()
         self._lock = threading.Lock()
         self._waiting: SimpleQueue[tuple[Asked, Future[list[Prediction]]] | None] = SimpleQueue()
@@ -163,14 +164,14 @@ class Answers:
             order = np.argsort(-own, kind="stable")
             left = size - len(known)
             depth = min(left, ids.shape[1])
-            fresh = ids[i, :depth].numpy().copy(), values[i, :depth].numpy().copy()
+            fresh = ids[i, :depth].int().numpy(), values[i, :depth].numpy().copy()
             found.append(Best(*fresh, known[order], own[order], left))
         return found
 
     def _choose(self, asked: Asked, best: Best) -> tuple[Facts, Floats, np.ndarray]:
         """Return the facts of a page of answers, their scores and one more, and which are known."""
-        ids, scores = best.fresh, best.fresh_scores
-        stop = asked.offset + asked.k + 1
+        ids: NDArray[np.integer[Any]] = best.fresh
+        scores, stop = best.fresh_scores, asked.offset + asked.k + 1
         if stop + 1 > len(ids) < best.candidates:  # deeper than what is kept; one may be a loop
             ids, scores = self._deeper(asked, stop + 1)
         known = np.zeros(len(ids), dtype=bool)

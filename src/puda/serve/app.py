@@ -184,10 +184,14 @@ def _api(
 
     @api.get("/runs/{run}/explain")
     async def explain(
-        served: ARun, head: Label, relation: Label, tail: Label, k: Number = 5
+        served: ARun,
+        head: Label,
+        relation: Label,
+        tail: Label,
+        k: Annotated[int, Query(ge=1, le=20, description="How many reasons of each kind.")] = 5,
     ) -> dict[str, Any]:
         """Say what speaks for a fact: rules with paths, facts like it, what it was learned from."""
-        found = await work(lambda: served.explain(head, relation, tail, k=min(k, 20)))
+        found = await work(lambda: served.explain(head, relation, tail, k=k))
         return found.to_dict()
 
     @api.get("/runs/{run}/entity")

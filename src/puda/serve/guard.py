@@ -94,7 +94,8 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and kind != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON, as application/json")
-        if int(headers.get("content-length", "0")) > MAX_BODY:
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > MAX_BODY:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
 
 

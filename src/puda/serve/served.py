@@ -107,8 +107,12 @@ class Served:
         asked = [Asked(entity, where, side, EACH) for where, side in likely]
         found = [fact for facts in self.answers.answer(asked) for fact in facts]
         distinct = {(fact.head, fact.relation, fact.tail): fact for fact in found}
-        order = sorted(distinct.values(), key=lambda fact: -(fact.probability or fact.score))
-        return order[:k]
+        calibrated = self.answers.calibration is not None
+        return sorted(
+            distinct.values(),
+            key=lambda fact: fact.probability or 0.0 if calibrated else fact.score,
+            reverse=True,
+        )[:k]
 
     def _similar(self, entity: int) -> list[tuple[int, float]]:
         """Return the entities whose rows are most alike, by cosine."""

@@ -40,10 +40,10 @@ def serve(
     runs = {name: Served(name, open_run(path)) for name, path in name_runs(paths).items()}
     where = verdicts or str(paths[0].absolute().parent / "verdicts.sqlite")
     store = Store(where)
-    app = create_app(runs, store, hosts=LOOPBACK if local else None, token=token)
-    door.listen(128)  # who reads the address below may come at once
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
+    app = create_app(runs, store, hosts=(*LOOPBACK, shown) if local else None, token=token)
+    door.listen(128)  # who reads the address below may come at once
     fragment = f"#token={token}" if token else ""
     tell(f"{', '.join(runs)} at http://{shown}:{real_port}/{fragment}")
     tell(f"Verdicts are kept in {where}. Ctrl-C stops.")
