@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format world umls bench readme clean
+.PHONY: demo serve test lint format world umls bench readme clean
 
 .venv/installed: pyproject.toml constraints.txt hatch_build.py src/puda/native.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -22,6 +22,11 @@ demo: .venv/installed
 	$(BIN)/puda predict runs/demo --head Sydney --relation located_in -k 3 --include-known
 	$(BIN)/puda complete runs/demo -o runs/demo/missing.tsv --top 10
 	$(BIN)/puda explain runs/demo "South Sudan" speaks Arabic
+
+# The page on the run that `make demo` leaves.
+serve: .venv/installed
+	$(INSTALL) --editable '.[web]'
+	$(BIN)/puda serve runs/demo
 
 test: .venv/installed-dev
 	$(BIN)/pytest

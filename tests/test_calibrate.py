@@ -89,23 +89,6 @@ def test_one_town_is_home_so_that_a_second_is_unlikely(trained, fitted):
     assert fitted.probability(trained, held_out, known=("train",)).mean() > 0.3
 
 
-def test_room_is_the_share_of_questions_with_so_many_answers_that_have_more():
-    graph = KnowledgeGraph.from_facts(
-        [("a", "knows", x) for x in "bcd"] + [("b", "knows", "c"), ("c", "knows", "d")]
-    )
-    known = graph.known("train")  # of the three who know somebody, one knows more than one
-    kind, answers = np.zeros(4, dtype=np.int64), np.array([0, 1, 2, 3])
-    expected = [(3 + 1) / (3 + 2), (1 + 1) / (3 + 2), (1 + 1) / (1 + 2), (0 + 1) / (1 + 2)]
-    assert calibration._room(known, kind, answers).tolist() == pytest.approx(expected)
-
-
-def test_room_of_a_side_is_not_confused_by_a_question_that_all_entities_answer():
-    graph = KnowledgeGraph.from_facts([("a", "r", "a"), ("a", "r", "b"), ("b", "r", "a")])
-    known = graph.known("train")  # a has all entities as tails; heads: a has two, b has one
-    head = np.array([1])
-    assert calibration._room(known, head, np.array([0]))[0] == pytest.approx(3 / 4)
-
-
 def test_only_a_relation_with_enough_facts_has_a_curve_of_its_own(trained, fitted):
     by_label = dict(zip(trained.graph.relations.labels, fitted.curves, strict=True))
     assert by_label["home"] == [1.0, 0.0]

@@ -18,9 +18,8 @@ FLOORS = {
             "sampling evaluation runs",
             "training",
             "predict calibrate complete exports audit explain fold_in experiments paper results"
-            " pictures"
-            " bench",
-            "api display cli",
+            " bench pictures verdicts",
+            "api display cli serve",
         )
     )
     for name in names.split()

@@ -68,13 +68,22 @@ class Calibration:
         return Logistic(np.array(self.slopes), self.intercept)
 
     def probability(
-        self, trained: Trained, facts: Facts, *, known: Sequence[str] = SPLITS
+        self,
+        trained: Trained,
+        facts: Facts,
+        *,
+        known: Sequence[str] = SPLITS,
+        ranks: Floats | None = None,
     ) -> Floats:
-        """Return P(true) of facts (n, 3), given what is known in some splits."""
+        """Return P(true) of facts (n, 3), given what is known in some splits.
+
+        Who has the facts' ranks (n, 2) as answers to their questions already may give them.
+        """
         if not len(facts):
             return np.empty(0)
         index = trained.graph.known(*known)
-        logit = self.shared.logit(_features(trained, facts, index, self.center, self.scale))
+        features = _features(trained, facts, index, self.center, self.scale, ranks)
+        logit = self.shared.logit(features)
         slope, intercept = np.array(self.curves)[facts[:, 1]].T
         return sigmoid(slope * logit + intercept)
 
@@ -241,46 +250,26 @@ def _features(
     known: KnownAnswers,
     center: Sequence[float],
     scale: Sequence[float],
+    ranks: Floats | None = None,
 ) -> Floats:
     """Measure facts (n, 3): (n, 7), see FEATURES.
 
     The score in standard deviations from the mean of the relation's unlabeled pairs; logarithms of
     the ranks; ln((1 + a) / (1 + m)) of the answers a that a question has, m being what questions of
-    its relation have on average; and the logarithm of `_room`.
+    its relation have on average; and the logarithm of the room for more.
     """
     head, relation, tail = facts.T
     scores = (fact_scores(trained, facts) - np.array(center)[relation]) / np.array(scale)[relation]
-    ranks = rank(trained.score, facts, known).realistic  # (n, 2)
+    if ranks is None:
+        ranks = rank(trained.score, facts, known).realistic  # (n, 2)
     itself = _is_known(known, facts)
     columns = [scores, np.log(ranks[:, 0]), np.log(ranks[:, 1])]
-    usual = _usual_answers(known)
+    usual = known.usual
     for side, anchor in ((0, head), (1, tail)):
         answers = known.count(known.key(anchor, relation, side)) - itself  # the other ones
         columns.append(np.log((1 + answers) / (1 + usual[side, relation])))
-        columns.append(np.log(_room(known, relation + side * known.num_relations, answers)))
+        columns.append(np.log(known.room(relation, side, answers)))
     return np.stack(columns, axis=1)
-
-
-def _room(known: KnownAnswers, kind: np.ndarray, answers: np.ndarray) -> Floats:
-    """Return (n,): of the questions of a kind with so many answers, the share that has more.
-
-    (more + 1) / (as many or more + 2): close to 0 where a question has its one answer already.
-    """
-    stride = known.num_entities + 1  # more than a question can have
-    own = np.sort(known.keys // known.num_entities * stride + np.diff(known.offsets))
-    end, place = np.searchsorted(own, (kind + 1) * stride), kind * stride + answers
-    as_many, more = (end - np.searchsorted(own, place, side) for side in ("left", "right"))
-    share: Floats = (more + 1) / (as_many + 2)
-    return share
-
-
-def _usual_answers(known: KnownAnswers) -> Floats:
-    """Return (2, R): the mean number of answers of questions that have one, by side."""
-    kind = known.keys // known.num_entities
-    size = 2 * known.num_relations
-    answers = np.bincount(kind, weights=np.diff(known.offsets), minlength=size)
-    usual: Floats = np.divide(answers, np.maximum(np.bincount(kind, minlength=size), 1))
-    return usual.reshape(2, -1)
 
 
 def _places(scores: Floats, relation: np.ndarray, number: int) -> tuple[list[float], list[float]]:

@@ -105,6 +105,10 @@ def train(
     objective: Annotated[str | None, typer.Option(help="Objective by name.")] = None,
     sampler: Annotated[str | None, typer.Option(help="Sampler by name.")] = None,
     columns: Columns = None,
+    verdicts: Annotated[
+        str | None,
+        typer.Option(help="Learn from people's verdicts: a file, or the database of puda serve."),
+    ] = None,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -138,11 +142,39 @@ def train(
         test=chosen.data.test,
         seed=chosen.data.seed,
     )
+    if verdicts is not None:
+        from puda.verdicts import heed_rejected, judge, settle
+
+        settled = settle(_read_verdicts(verdicts, graph.name))
+        graph, chosen = judge(graph, settled), heed_rejected(chosen, settled)
+        display.show_settled(settled)
     display.show_reading(graph, reports, check_graph(graph).warnings())
     with display.training_progress(chosen) as listener:
         path = out or Path("runs") / graph.name
         run = run_training(graph, path, config=chosen, seeds=seeds, listener=listener)
     _show_outcome(run, as_json)
+
+
+def _read_verdicts(source: str, graph: str) -> Any:
+    """Read a file of verdicts, or those on a graph from a database."""
+    from puda.verdicts import read
+
+    if "://" not in source and not source.endswith((".sqlite", ".db")):
+        return read(source)
+    if "://" not in source and not Path(source).is_file():
+        raise PudaError(f"there is no database {source}")
+    _need_web("--verdicts from a database")
+    from puda.serve.store import Store
+
+    return Store(source).latest(graph)
+
+
+def _need_web(what: str) -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("fastapi", "uvicorn", "sqlalchemy") if not find_spec(name)]
+    if missing:
+        raise PudaError(f"{what} needs {', '.join(missing)}: pip install 'puda[web]'")
 
 
 @app.command()
@@ -368,6 +400,33 @@ def embeddings(
         _print_json({"files": [str(path) for path in written]})
     else:
         display.show_text(f"Written to {' and '.join(str(path) for path in written)}.")
+
+
+@app.command()
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PUDA_TOKEN", help="What callers must know; a must beyond this machine."
+        ),
+    ] = None,
+    verdicts: Annotated[
+        str | None,
+        typer.Option(help="Database: a file or an SQLAlchemy URL; default verdicts.sqlite there."),
+    ] = None,
+) -> None:
+    """Open runs as a page: ask, see why, judge, measure, compare.
+
+    Example: puda serve runs/world
+    """
+    _need_web("puda serve")
+    from puda import display
+    from puda.serve.server import serve as serve_runs
+
+    serve_runs(runs, host=host, port=port, token=token, verdicts=verdicts, tell=display.show_text)
 
 
 @app.command()

@@ -29,6 +29,7 @@ from puda.evaluation.calibration import Reliability
 from puda.evaluation.metrics import Metrics
 from puda.training.trainer import Listener
 from puda.types import Prediction
+from puda.verdicts import Settled
 
 # Labels are the user's: ":cat:" is a label, not a cat.
 out = Console(emoji=False, highlight=False)
@@ -47,6 +48,14 @@ FIGURES = {
 def show_text(text: str) -> None:
     """Print a plain line."""
     out.print(escape(text), soft_wrap=True)
+
+
+def show_settled(settled: Settled) -> None:
+    """Say what the verdicts come to."""
+    err.print(
+        f"verdicts: {len(settled.accepted):,} facts accepted, {len(settled.rejected):,} rejected,"
+        f" {len(settled.tied):,} undecided"
+    )
 
 
 def show_reading(

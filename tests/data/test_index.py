@@ -196,3 +196,18 @@ def test_without_facts_no_question_has_a_sample() -> None:
     index = KnownAnswers(np.empty((0, 3), dtype=np.int64), num_entities=3, num_relations=2)
     _, has_some = index.sample(index.key(np.array([0]), np.array([1]), 0), np.full((1, 2), 0.5))
     assert has_some.tolist() == [False]
+
+
+def test_room_is_the_share_of_questions_with_so_many_answers_that_have_more():
+    facts = [(0, 0, 1), (0, 0, 2), (0, 0, 3), (1, 0, 2), (2, 0, 3)]
+    known = KnownAnswers(np.array(facts), num_entities=4, num_relations=1)
+    relation, answers = np.zeros(4, dtype=np.int64), np.array([0, 1, 2, 3])
+    # Of the three heads, one has more than one tail.
+    expected = [(3 + 1) / (3 + 2), (1 + 1) / (3 + 2), (1 + 1) / (1 + 2), (0 + 1) / (1 + 2)]
+    assert known.room(relation, 0, answers).tolist() == pytest.approx(expected)
+
+
+def test_room_is_not_confused_by_a_question_that_all_entities_answer():
+    facts = np.array([(0, 0, 0), (0, 0, 1), (1, 0, 0)])  # heads: 0 has two, 1 has one
+    known = KnownAnswers(facts, num_entities=2, num_relations=1)
+    assert known.room(np.array([0]), 1, np.array([0]))[0] == pytest.approx(3 / 4)

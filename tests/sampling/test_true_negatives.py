@@ -150,3 +150,17 @@ def test_the_weights_of_a_temperature_pass_over_what_does_not_count():
     unlabeled = torch.tensor([[1.0, 2.0, 9.0, 9.0]]).log()
     weight = sampler.weigh(unlabeled, torch.tensor([[True, True, False, False]]))
     torch.testing.assert_close(weight, torch.tensor([[1 / 3, 2 / 3, 0.0, 0.0]]))
+
+
+def test_a_shared_pool_holds_the_true_negatives_of_all_questions_and_counts_no_known_answer():
+    within = graph(train=UNTRUE)
+    sampler = TrueNegativesSampler(within, 2, pool="shared")
+    questions, answers = Questions.both(torch.tensor(within.train))
+    aspirin = Batch(questions[torch.tensor([0])], answers[:1])
+    for seed in range(20):
+        ids, counted, _ = sampler.draw(aspirin, score, stream(seed, "draws"))
+        assert ids.dim() == 1 and counted is not None and counted.shape == (1, len(ids))
+        untrue = named(within, ids) & {"diabetes", "scurvy", "fracture"}
+        assert len(untrue) >= 2  # as many as are drawn uniformly, of three
+        known = named(within, ids[~counted[0]])
+        assert known <= {"headache", "fever"}

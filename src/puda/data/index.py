@@ -59,6 +59,35 @@ class KnownAnswers:
         """Return how many known answers each question has (Q,)."""
         return self._rows(keys)[1]
 
+    @cached_property
+    def usual(self) -> NDArray[np.float64]:
+        """The mean number of answers of questions that have one: (2, R) by side and relation."""
+        kind, size = self.keys // self.num_entities, 2 * self.num_relations
+        answers = np.bincount(kind, weights=np.diff(self.offsets), minlength=size)
+        usual: NDArray[np.float64] = answers / np.maximum(np.bincount(kind, minlength=size), 1)
+        return usual.reshape(2, -1)
+
+    @cached_property
+    def _sizes(self) -> Ids:
+        """How many answers each question has, after its side and relation; sorted."""
+        kind = self.keys // self.num_entities
+        return np.sort(kind * (self.num_entities + 1) + np.diff(self.offsets))
+
+    def room(self, relation: Ids, side: int, answers: Ids) -> NDArray[np.float64]:
+        """Return (n,): of a relation's questions with so many answers, the share that has more.
+
+        (more + 1) / (as many or more + 2): close to 0 where a question has its one answer already.
+        """
+        stride = self.num_entities + 1  # more than a question can have
+        first = (side * self.num_relations + relation) * stride
+        end = np.searchsorted(self._sizes, first + stride)
+        as_many, more = (
+            end - np.searchsorted(self._sizes, first + answers, where)
+            for where in ("left", "right")
+        )
+        share: NDArray[np.float64] = (more + 1) / (as_many + 2)
+        return share
+
     def of(self, anchor: int, relation: int, side: int) -> Ids:
         """Return the known answers of one question, sorted."""
         start, count = self._rows(self.key(np.array([anchor]), np.array([relation]), side))

@@ -1,0 +1,1 @@
+"""`puda serve`: runs as a web service with a page; needs the extra `web`."""

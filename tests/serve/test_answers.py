@@ -1,0 +1,92 @@
+"""What is answered to many at once is what puda.predict answers to one."""
+
+from concurrent.futures import wait
+from itertools import product
+
+import pytest
+
+import puda
+from board import SIZE, missing, person
+from puda.errors import Diverged
+from puda.serve import answers as answering
+from puda.serve.answers import Answers, Asked
+from puda.types import Prediction, Side
+
+
+@pytest.fixture
+def answers(run):
+    answers = Answers(run)
+    yield answers
+    answers.close()
+
+
+def ask(run: puda.Run, asked: Asked) -> list[Prediction]:
+    """Answer by `predict`, which knows no offset."""
+    graph = run.trained.graph
+    anchor, relation = graph.entities.labels[asked.anchor], graph.relations.labels[asked.relation]
+    given = {"head" if asked.side is Side.TAIL else "tail": anchor, "relation": relation}
+    found = run.predict(**given, k=asked.offset + asked.k, include_known=asked.include_known)
+    return found[asked.offset :]
+
+
+def questions(run: puda.Run, **wanted: object) -> list[Asked]:
+    entities = range(0, run.trained.graph.num_entities, 5)
+    return [
+        Asked(anchor, relation, side, **wanted)
+        for anchor, relation, side in product(entities, (0, 1), Side)
+    ]
+
+
+def assert_same(found: list[Prediction], expected: list[Prediction]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one[:3] == other[:3] and one[4:6] == other[4:6]
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.probability == pytest.approx(other.probability, abs=1e-4)
+        assert (one.margin is None) == (other.margin is None)
+
+
+@pytest.mark.parametrize("depth", [512, 4])
+@pytest.mark.parametrize("wanted", [{"k": 3}, {"k": 7, "offset": 5, "include_known": True}])
+def test_a_batch_is_answered_as_each_question_alone(run, answers, wanted, depth, monkeypatch):
+    monkeypatch.setattr(answering, "DEPTH", depth)
+    batch = questions(run, **wanted)
+    for asked, found in zip(batch, answers.answer(batch), strict=True):
+        assert_same(found, ask(run, asked))
+
+
+def test_a_page_behind_the_last_answer_is_empty(answers):
+    assert answers.answer([Asked(0, 0, Side.TAIL, k=5, offset=2 * SIZE)]) == [[]]
+
+
+def test_what_is_kept_stays_within_its_bound_and_does_not_change_answers(run):
+    small = Answers(run, kept=20 * answering.DEPTH * 8)
+    batch = questions(run, k=3)
+    first = small.answer(batch)
+    assert len(small._best) == 20
+    for again, found in zip(small.answer(batch), first, strict=True):
+        assert_same(again, found)
+
+
+def test_waiting_questions_get_their_own_answers(run, answers):
+    batch = questions(run, k=2)
+    futures = [answers.submit(asked) for asked in batch]
+    wait(futures, timeout=30)
+    for asked, future in zip(batch, futures, strict=True):
+        assert_same(future.result(), ask(run, asked))
+
+
+def test_an_error_reaches_who_asked_and_the_next_question_is_answered(answers, monkeypatch):
+    def diverge(batch):
+        raise Diverged("not finite")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(answers, "answer", diverge)
+        with pytest.raises(Diverged):
+            answers.submit(Asked(0, 0, Side.TAIL, 1)).result(timeout=30)
+    assert len(answers.submit(Asked(0, 0, Side.TAIL, 1)).result(timeout=30)) == 1
+
+
+def test_the_board_is_learnt(run):
+    for i in range(0, SIZE, 3):
+        assert run.predict(head=person(i), relation="likes", k=1)[0].tail == missing(i)[2]
