@@ -6,11 +6,18 @@ from itertools import product
 import pytest
 
 import puda
-from board import SIZE, missing, person
+from board import SIZE, board, missing, person
 from puda.errors import Diverged
 from puda.serve import answers as answering
 from puda.serve.answers import Answers, Asked
 from puda.types import Prediction, Side
+
+
+CONFIG = {
+    "scoring": {"name": "distmult", "dim": 16},
+    "generator": {"num_synthetic": 0},
+    "training": {"epochs": 2, "validate_every": 2, "threads": 1},
+}
 
 
 @pytest.fixture
@@ -90,3 +97,16 @@ def test_an_error_reaches_who_asked_and_the_next_question_is_answered(answers, m
 def test_the_board_is_learnt(run):
     for i in range(0, SIZE, 3):
         assert run.predict(head=person(i), relation="likes", k=1)[0].tail == missing(i)[2]
+
+
+def test_members_of_an_ensemble_vote_as_they_do_on_a_single_question(tmp_path):
+    together = puda.train(board(), tmp_path / "three", config=CONFIG, seeds=3)
+    answers = Answers(together)
+    for wanted in ({"k": 4}, {"k": 4, "include_known": True}):
+        batch = questions(together, **wanted)
+        for asked, found in zip(batch, answers.answer(batch), strict=True):
+            expected = ask(together, asked)
+            assert [(a.agreement, a.members) for a in found] == [
+                (a.agreement, a.members) for a in expected
+            ]
+    answers.close()

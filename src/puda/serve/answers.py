@@ -25,6 +25,7 @@ from puda.errors import Diverged
 from puda.evaluation.calibration import Floats
 from puda.evaluation.ranking import rank
 from puda.runs import Trained
+from puda.scoring.ensemble import Ensemble
 from puda.types import Facts, Ids, Prediction, Questions, Side
 
 DEPTH = 1024  # answers kept of a question; who stands lower is ranked anew
@@ -216,11 +217,27 @@ class Answers:
             ranks[low] = rank(self.trained.score, facts[low], known).realistic
         return ranks
 
+    @torch.no_grad()
+    def _votes(self, asked: Asked) -> Ids | None:
+        """Count the members of an ensemble that have an entity on or before this page (E,)."""
+        trained = self.trained
+        if not isinstance(trained.model, Ensemble):
+            return None
+        question = Questions(*(torch.tensor([part]) for part in asked.key))
+        each = trained.model.each(trained.model.ask(question, trained.rows), trained.rows)[:, 0]
+        if not asked.include_known:
+            each[:, torch.from_numpy(trained.graph.known(*SPLITS).of(*asked.key))] = -torch.inf
+        if asked.relation not in trained.graph.reflexive:
+            each[:, asked.anchor] = -torch.inf
+        first = each.topk(min(asked.offset + asked.k, each.shape[1])).indices
+        return np.bincount(first.flatten().numpy(), minlength=each.shape[1])
+
     def _write(
         self, asked: Asked, facts: Facts, scores: Floats, known: np.ndarray, chances: Floats | None
     ) -> list[Prediction]:
-        graph = self.trained.graph
+        graph, model = self.trained.graph, self.trained.model
         entities, relations = graph.entities.labels, graph.relations.labels
+        votes, answer = self._votes(asked), 2 if asked.side is Side.TAIL else 0
         margins: list[float | None] = [*(scores[:-1] - scores[1:]).tolist(), None]
         return [
             Prediction(
@@ -232,6 +249,8 @@ class Answers:
                 known=bool(known[i]),
                 margin=margins[i],
                 probability=None if chances is None else float(chances[i]),
+                agreement=None if votes is None else int(votes[facts[i, answer]]),
+                members=len(model) if isinstance(model, Ensemble) else None,
             )
             for i in range(len(facts))
         ]

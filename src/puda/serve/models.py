@@ -60,7 +60,8 @@ class Answer(BaseModel):
     known: bool
     margin: float | None
     probability: float | None
-    agreement: float | None = None
+    agreement: int | None = None
+    members: int | None = None
 
 
 class Predicted(BaseModel):

@@ -35,7 +35,7 @@ export function judging(fact, said, onsaid = () => {}) {
   }
 
   function paint() {
-    const agreed = fact.agreement == null ? [] : [`models agree: ${percent(fact.agreement)}`];
+    const agreed = fact.agreement == null ? [] : [`${fact.agreement} of ${fact.members} models agree`];
     const own = said.find((each) => each.author === state.author);
     Object.keys(SIGNS).forEach((verdict, i) => buttons[i].setAttribute("aria-pressed", String(own?.verdict === verdict)));
     others.textContent = [...agreed, ...said.map((each) =>
