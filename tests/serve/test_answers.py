@@ -12,7 +12,6 @@ from puda.serve import answers as answering
 from puda.serve.answers import Answers, Asked
 from puda.types import Prediction, Side
 
-
 CONFIG = {
     "scoring": {"name": "distmult", "dim": 16},
     "generator": {"num_synthetic": 0},
