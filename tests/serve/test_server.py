@@ -1,5 +1,6 @@
 """`puda serve` itself: addresses, tokens, and verdicts that outlive it."""
 
+import importlib.util
 import itertools
 import os
 import signal
@@ -62,6 +63,12 @@ def test_what_must_not_be_started_is_not(command, run, words, reason):
     assert result.code == 2
     assert reason in result.err
     assert "Traceback" not in result.err
+
+
+def test_without_the_extra_it_is_told_what_to_install(command, run, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = command("serve", run.path)
+    assert result.code == 2 and "pip install 'puda[web]'" in result.err
 
 
 def test_a_folder_that_is_no_run_is_told(command, tmp_path):
