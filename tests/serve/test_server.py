@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -105,6 +106,16 @@ def test_no_answered_verdict_is_lost_to_a_kill(serving, tmp_path):
     assert len(answered) >= 40
     kept = {each.author for each in Store(str(place)).latest("board")}
     assert set(answered) <= kept
+
+
+def test_an_interrupt_ends_it_even_while_something_long_runs(serving, tmp_path):
+    with serving("--verdicts", tmp_path / "verdicts.sqlite") as (process, address):
+        httpx.post(f"{address}api/v1/runs/board/jobs", json={"top": 100_000})
+        with suppress(httpx.TimeoutException):
+            httpx.get(f"{address}api/v1/runs/board/reliability", timeout=0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert process.stdout is not None and process.stdout.read().endswith("Stopped.\n")
 
 
 def test_training_takes_up_the_verdicts_of_a_database(command, run, tmp_path):

@@ -85,7 +85,7 @@ def create_app(
         yield
         jobs.close()
         for pool in (workers, patient):
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
         title="puda",
@@ -391,7 +391,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:
-        logging.getLogger("uvicorn.error").error("unexpected error", exc_info=error)
+        logging.getLogger("puda.serve").error("unexpected error", exc_info=error)
         return _problem(500, "an unexpected error: see what puda serve printed")
 
 
