@@ -172,7 +172,8 @@ def _read_verdicts(source: str, graph: str) -> Any:
 def _need_web(what: str) -> None:
     from importlib.util import find_spec
 
-    missing = [name for name in ("fastapi", "uvicorn", "sqlalchemy") if not find_spec(name)]
+    needed = ("fastapi", "uvicorn", "sqlalchemy", "rapidfuzz")
+    missing = [name for name in needed if not find_spec(name)]
     if missing:
         raise PudaError(f"{what} needs {', '.join(missing)}: pip install 'puda[web]'")
 

@@ -74,6 +74,14 @@ def test_what_is_kept_stays_within_its_bound_and_does_not_change_answers(run):
         assert_same(again, found)
 
 
+def test_a_graph_too_large_for_one_tile_is_scored_in_several(run, answers, monkeypatch):
+    batch = questions(run, k=3)
+    whole = Answers(run).answer(batch)
+    monkeypatch.setattr(answering, "TILE", 1)
+    for found, expected in zip(answers.answer(batch), whole, strict=True):
+        assert_same(found, expected)
+
+
 def test_waiting_questions_get_their_own_answers(run, answers):
     batch = questions(run, k=2)
     futures = [answers.submit(asked) for asked in batch]

@@ -107,3 +107,17 @@ def test_assets_have_their_types(client):
     for path, kind in kinds.items():
         answer = client.get(START + path)
         assert answer.status_code == 200 and kind in answer.headers["content-type"]
+
+
+def test_what_no_one_expected_is_told_without_its_insides(served, store, monkeypatch, caplog):
+    def fail(*given, **named):
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr(served, "entity", fail)
+    app = create_app({"board": served}, store)
+    start = "http://127.0.0.1:8000/api/v1/"
+    with TestClient(app, base_url=start, raise_server_exceptions=False) as client:
+        answer = client.get("runs/board/entity", params={"entity": "person 1"})
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "an unexpected error: see what puda serve printed"}
+    assert "a secret of the inside" in caplog.text

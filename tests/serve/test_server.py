@@ -1,10 +1,12 @@
 """`puda serve` itself: addresses, tokens, and verdicts that outlive it."""
 
+import importlib.util
 import itertools
 import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -64,6 +66,12 @@ def test_what_must_not_be_started_is_not(command, run, words, reason):
     assert "Traceback" not in result.err
 
 
+def test_without_the_extra_it_is_told_what_to_install(command, run, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = command("serve", run.path)
+    assert result.code == 2 and "pip install 'puda[web]'" in result.err
+
+
 def test_a_folder_that_is_no_run_is_told(command, tmp_path):
     result = command("serve", tmp_path / "none", "--port", 0)
     assert result.code == 2 and "no run folder" in result.err
@@ -98,6 +106,16 @@ def test_no_answered_verdict_is_lost_to_a_kill(serving, tmp_path):
     assert len(answered) >= 40
     kept = {each.author for each in Store(str(place)).latest("board")}
     assert set(answered) <= kept
+
+
+def test_an_interrupt_ends_it_even_while_something_long_runs(serving, tmp_path):
+    with serving("--verdicts", tmp_path / "verdicts.sqlite") as (process, address):
+        httpx.post(f"{address}api/v1/runs/board/jobs", json={"top": 100_000})
+        with suppress(httpx.TimeoutException):
+            httpx.get(f"{address}api/v1/runs/board/reliability", timeout=0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert process.stdout is not None and process.stdout.read().endswith("Stopped.\n")
 
 
 def test_training_takes_up_the_verdicts_of_a_database(command, run, tmp_path):

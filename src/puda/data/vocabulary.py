@@ -26,6 +26,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __contains__(self, label: str) -> bool:
+        return label in self._ids
+
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {label: i for i, label in enumerate(self.labels)}

@@ -30,7 +30,8 @@ from puda.types import Facts, Ids, Prediction, Questions, Side
 
 DEPTH = 1024  # answers kept of a question; who stands lower is ranked anew
 KEPT = 256_000_000  # bytes of them in all
-TOGETHER, AT_ONCE = 32, 256  # most questions answered, and scored, at a time
+TOGETHER = 32  # most questions answered at a time
+TILE = 16_000_000  # scores computed at a time, but at least those of one question
 
 Key = tuple[int, int, int]
 """A question: anchor, relation, side."""
@@ -136,8 +137,9 @@ class Answers:
         with self._lock:
             found = {key: self._best[key] for key in wanted if key in self._best}
         missing = [key for key in wanted if key not in found]
-        for start in range(0, len(missing), AT_ONCE):
-            some = missing[start : start + AT_ONCE]
+        rows = max(1, TILE // self.trained.graph.num_entities)
+        for start in range(0, len(missing), rows):
+            some = missing[start : start + rows]
             found |= dict(zip(some, self._score(some), strict=True))
         with self._lock:
             for key in wanted:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,13 +15,14 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from puda import __version__, verdicts
+from puda.data.vocabulary import Vocabulary
 from puda.errors import LabelError, PudaError
+from puda.explain import Explanation
 from puda.serve.answers import Asked
 from puda.serve.guard import LOOPBACK, Guard
 from puda.serve.jobs import Job, Jobs, TooMany
 from puda.serve.models import (
     API,
-    Answer,
     Completed,
     CompletedFact,
     Entity,
@@ -34,6 +35,7 @@ from puda.serve.models import (
     Number,
     Offset,
     Predicted,
+    PredictedFact,
     Problem,
     ReliabilityBin,
     Reliable,
@@ -75,13 +77,15 @@ def create_app(
 ) -> FastAPI:
     """Build the service over some runs; `hosts` are the names it answers to, None: any."""
     workers = ThreadPoolExecutor(2, thread_name_prefix="serve")
+    patient = ThreadPoolExecutor(1, thread_name_prefix="serve-long")  # what takes long waits here
     jobs = Jobs()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         yield
         jobs.close()
-        workers.shutdown(cancel_futures=True)
+        for pool in (workers, patient):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
         title="puda",
@@ -93,14 +97,18 @@ def create_app(
         lifespan=life,
     )
     app.add_middleware(Guard, hosts=hosts, token=token)
-    app.include_router(_api(runs, store, jobs, workers), prefix=API)
+    app.include_router(_api(runs, store, jobs, workers, patient), prefix=API)
     _add_errors(app)
     _add_page(app)
     return app
 
 
 def _api(
-    runs: Mapping[str, Served], store: Store, jobs: Jobs, workers: ThreadPoolExecutor
+    runs: Mapping[str, Served],
+    store: Store,
+    jobs: Jobs,
+    workers: ThreadPoolExecutor,
+    patient: ThreadPoolExecutor,
 ) -> APIRouter:
     api = APIRouter(responses={"4XX": {"model": Problem}})
 
@@ -118,13 +126,21 @@ def _api(
             raise HTTPException(404, "there is no such job: it may be forgotten")
         return found
 
+    async def find(vocabulary: Vocabulary, text: str | None) -> tuple[int, str]:
+        """Return the id and the label that are meant; what is not exact takes a look at all."""
+        sought = text or ""
+        found = vocabulary.find(sought) if sought in vocabulary else None
+        if found is None:
+            found = await work(lambda: vocabulary.find(sought))
+        return found, vocabulary.labels[found]
+
     ARun = Annotated[Served, Depends(find_run)]
     AJob = Annotated[Job, Depends(find_job)]
 
     @api.get("/runs")
     async def list_runs() -> list[RunInfo]:
         """List the runs that are served."""
-        return [served.info() for served in runs.values()]
+        return [served.info for served in runs.values()]
 
     @api.get("/runs/{run}/search")
     async def search(
@@ -154,27 +170,32 @@ def _api(
         """Complete a fact of which two parts are given, as `puda predict` does."""
         if [head, relation, tail].count(None) != 1:
             raise PudaError("give two of head, relation and tail: the third is predicted")
-        graph = served.graph
-        if relation is None:
+        if minimum is not None:
+            _ = served.calibration
+        graph, anchor, about = served.graph, -1, -1
+        if head is not None:
+            anchor, head = await find(graph.entities, head)
+        if tail is not None:
+            anchor, tail = await find(graph.entities, tail)
+        if relation is not None:
+            about, relation = await find(graph.relations, relation)
+            side = Side.TAIL if tail is None else Side.HEAD
+            found = await served.answers.ask(
+                Asked(anchor, about, side, k, offset, include_known=include_known)
+            )
+        else:
             found = await work(
                 lambda: served.run.predict(
                     head=head, tail=tail, k=offset + k, include_known=include_known
                 )
             )
             found = found[offset:]
-        else:
-            side = Side.TAIL if tail is None else Side.HEAD
-            anchor = graph.entities.find(head or tail or "")
-            about = anchor, graph.relations.find(relation), side
-            found = await served.answers.ask(Asked(*about, k, offset, include_known))
-        if minimum is not None:
-            _ = served.calibration
         return Predicted(
-            head=None if head is None else graph.entities.labels[graph.entities.find(head)],
-            relation=relation and graph.relations.labels[graph.relations.find(relation)],
-            tail=None if tail is None else graph.entities.labels[graph.entities.find(tail)],
+            head=head,
+            relation=relation,
+            tail=tail,
             answers=[
-                Answer.model_validate(each)
+                PredictedFact.model_validate(each)
                 for each in found
                 if minimum is None or (each.probability or 0) >= minimum
             ],
@@ -189,10 +210,9 @@ def _api(
         relation: Label,
         tail: Label,
         k: Annotated[int, Query(ge=1, le=20, description="How many reasons of each kind.")] = 5,
-    ) -> dict[str, Any]:
+    ) -> Explanation:
         """Say what speaks for a fact: rules with paths, facts like it, what it was learned from."""
-        found = await work(lambda: served.explain(head, relation, tail, k=k))
-        return found.to_dict()
+        return await work(lambda: served.explain(head, relation, tail, k=k))
 
     @api.get("/runs/{run}/entity")
     async def entity(served: ARun, entity: Label, k: Number = 100, offset: Offset = 0) -> Entity:
@@ -206,11 +226,11 @@ def _api(
         relation: Label | None = None,
         k: Number = 10,
         minimum: Share | None = None,
-    ) -> list[Answer]:
+    ) -> list[PredictedFact]:
         """Predict the missing facts of an entity, most probable first."""
         found = await work(lambda: served.missing(entity, relation, k))
         return [
-            Answer.model_validate(each)
+            PredictedFact.model_validate(each)
             for each in found
             if minimum is None or (each.probability or 0) >= minimum
         ]
@@ -229,7 +249,8 @@ def _api(
     @api.get("/runs/{run}/reliability")
     async def reliability(served: ARun) -> Reliable:
         """Compare probabilities with what is true of the test facts; the first call takes long."""
-        found = await work(lambda: served.reliability)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(patient, lambda: served.reliability)
         bins = [ReliabilityBin(probability=p, true=t, count=n) for p, t, n in found.bins]
         return Reliable(bins=bins, error=found.ece, brier=found.brier)
 
@@ -370,7 +391,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:
-        logging.getLogger("uvicorn.error").error("unexpected error", exc_info=error)
+        logging.getLogger("puda.serve").error("unexpected error", exc_info=error)
         return _problem(500, "an unexpected error: see what puda serve printed")
 
 

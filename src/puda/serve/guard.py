@@ -1,5 +1,6 @@
 """What every request must pass before it is answered, and what every answer says to browsers."""
 
+import asyncio
 import hmac
 import json
 from collections.abc import Iterable
@@ -62,7 +63,10 @@ class Guard:
 
         try:
             self._check(scope)
-            await self.app(scope, _bounded(receive), say)
+            try:
+                await self.app(scope, _bounded(receive), say)
+            except asyncio.CancelledError:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "puda serve is stopping") from None
         except Refused as error:
             body = json.dumps({"error": error.reason}).encode()
             headers = [(b"content-type", b"application/json")]

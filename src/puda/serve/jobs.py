@@ -112,7 +112,7 @@ class Jobs:
         return self._jobs.get(id)
 
     def close(self) -> None:
-        """Stop what runs at its next step."""
+        """Stop what runs at its next step, without waiting for it."""
         for job in self._jobs.values():
             job.unwanted = True
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._worker.shutdown(wait=False, cancel_futures=True)

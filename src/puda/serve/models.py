@@ -47,7 +47,7 @@ class Found(BaseModel):
     facts: int = Field(description="Known facts that it is part of.")
 
 
-class Answer(BaseModel):
+class PredictedFact(BaseModel):
     """One completion of a fact, as puda.types.Prediction."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -70,7 +70,7 @@ class Predicted(BaseModel):
     head: str | None
     relation: str | None
     tail: str | None
-    answers: list[Answer]
+    answers: list[PredictedFact]
     more: bool = Field(description="Whether there are further answers behind these.")
     promise: float | None = Field(
         description="So many first answers hold the true one with 90 %; null: not known."

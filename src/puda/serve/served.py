@@ -43,6 +43,7 @@ class Served:
             "relation": Search(self.graph.relations, relations),
         }
 
+    @cached_property
     def info(self) -> RunInfo:
         """Say what the run is."""
         config, metrics = self.trained.config, self.run.metrics

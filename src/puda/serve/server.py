@@ -1,5 +1,6 @@
 """Starts and stops the service."""
 
+import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -47,11 +48,19 @@ def serve(
     fragment = f"#token={token}" if token else ""
     tell(f"{', '.join(runs)} at http://{shown}:{real_port}/{fragment}")
     tell(f"Verdicts are kept in {where}. Ctrl-C stops.")
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(
+        app,
+        log_level="critical",  # what is unexpected is told by the app itself
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
     try:
         uvicorn.Server(config).run(sockets=[door])
-    finally:
-        store.close()
+    except KeyboardInterrupt:
+        tell("Stopped.")
+    store.close()
+    os._exit(0)  # a thread may be in the midst of a long reckoning, and nothing is lost with it
 
 
 def is_loopback(host: str) -> bool:

@@ -27,8 +27,8 @@ const line = (points, kind) => svg("path", { d: points.map((p, i) => `${i ? "L" 
 // `curves`: [{ points: [[epoch, mrr], ...], kind, name }]
 export function learningCurves(curves, width) {
   const all = curves.flatMap((each) => each.points);
-  const xs = [0, Math.max(...all.map((p) => p[0]), 1)], high = Math.max(...all.map((p) => p[1]), 0.01);
-  const { picture, x, y } = frame(width, 240, { xs, ys: [0, Math.ceil(high * 10) / 10], xName: "epoch", yName: "MRR", label: "Validation MRR by epoch" });
+  const xs = [0, 4 * Math.ceil(Math.max(...all.map((p) => p[0])) / 4)], high = Math.max(...all.map((p) => p[1]), 0.01);
+  const { picture, x, y } = frame(width, 240, { xs, ys: [0, Math.ceil(high * 5) / 5], xName: "epoch", yName: "MRR", label: "Validation MRR by epoch" });
   for (const { points, kind } of curves) picture.append(line(points.map((p) => [x(p[0]), y(p[1])]), kind));
   return picture;
 }

@@ -89,10 +89,14 @@ export function drawNeighbours(entity, facts, predicted, room) {
   const chosen = [...spread(facts, most - Math.min(predicted.length, most / 2)), ...predicted].slice(0, most);
   const height = wide ? 440 : 420, centre = [width / 2, height / 2], box = wide ? 124 : 100;
   const picture = board(width, height, `Facts around ${entity}`), words = [], nodes = [];
+  const around = (i) => {  // on an ellipse; where that is too narrow, in two columns
+    const side = width / 2 - box / 2 - 4, angle = (2 * Math.PI * (i + 0.5)) / chosen.length - Math.PI / 2;
+    if (wide) return [centre[0] + Math.cos(angle) * side, centre[1] + Math.sin(angle) * (height / 2 - 22)];
+    const rows = Math.ceil(chosen.length / 2), row = Math.floor(i / 2) + 0.5;
+    return [centre[0] + (i % 2 ? side : -side), (height / rows) * row];
+  };
   chosen.forEach((fact, i) => {
-    const angle = (2 * Math.PI * (i + 0.5)) / chosen.length - Math.PI / 2;
-    const other = fact.head === entity ? fact.tail : fact.head;
-    const place = [centre[0] + Math.cos(angle) * (width / 2 - box / 2 - 4), centre[1] + Math.sin(angle) * (height / 2 - 22)];
+    const other = fact.head === entity ? fact.tail : fact.head, place = around(i);
     const kind = fact.split ? "known" : "claim", ends = fact.head === entity ? [centre, place] : [place, centre];
     const { path, middle } = edge(...ends, 0, kind, box);
     picture.append(path);
