@@ -75,6 +75,15 @@ def test_probabilities_come_about_true_on_the_test_split(trained, fitted):
     assert check(trained, fitted).ece < 0.1
 
 
+def test_candidates_are_those_of_whole_questions_until_there_are_enough(trained):
+    graph = trained.graph
+    few, more = (calibration._rivals(graph, number) for number in (1, 200))
+    persons, things = (len({*graph.train[:, column]}) for column in (0, 2))
+    assert 1 < len(few) <= persons + things
+    assert len(few) < 200 < len(more) + persons + things
+    assert {tuple(fact) for fact in few.tolist()} <= {tuple(fact) for fact in more.tolist()}
+
+
 def test_one_town_is_home_so_that_a_second_is_unlikely(trained, fitted):
     # The best answer to a question that has one already, against one that has none.
     graph = trained.graph

@@ -34,6 +34,7 @@ from puda.types import Facts, Questions
 
 FILE = "calibration.json"
 SAMPLE = 60_000  # unlabeled pairs drawn in all, 100 to 5,000 of a relation
+RIVALS = 250_000  # candidates that probabilities are checked on; each is ranked on both sides
 BESIDE = 10  # weight of the unlabeled against that of the positives
 FEWEST = 30  # held-out facts without which nothing can be said
 ENOUGH = 100  # held-out facts from which a relation has a curve of its own
@@ -154,19 +155,19 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
     )
 
 
-def check(trained: Trained, calibration: Calibration, *, questions: int = 500) -> Reliability:
+def check(trained: Trained, calibration: Calibration, *, candidates: int = RIVALS) -> Reliability:
     """Compare probabilities with what is true of the test split.
 
     Of facts and annotated true negatives where the graph has them for test. Otherwise of all
-    candidates for the questions of up to 500 test facts: entities that training shows on the same
-    side of the relation and that are no known answers. There, what is not in test counts as false,
-    although some may be missing facts: true probabilities come out a little too high.
+    candidates for the questions of some test facts, about so many in all: entities that training
+    shows on the same side of the relation and that are no known answers. There, what is not in test
+    counts as false, although some may be missing facts: what came true is less than what is true.
     """
     graph = trained.graph
     if not len(graph.test):
         raise PudaError(f"{graph.name} has no test facts to check probabilities on")
     untrue = graph.negatives.get("test", graph.test[:0])
-    facts = np.concatenate([graph.test, untrue]) if len(untrue) else _rivals(graph, questions)
+    facts = np.concatenate([graph.test, untrue]) if len(untrue) else _rivals(graph, candidates)
     true = _is_known(graph.known("test"), facts)
     return reliability(calibration.probability(trained, facts, known=("train", "valid")), true)
 
@@ -190,11 +191,12 @@ def cover(trained: Trained, calibration: Calibration) -> Coverage:
     return Coverage(float(inside.mean()), own)
 
 
-def _rivals(graph: KnowledgeGraph, questions: int) -> Facts:
+def _rivals(graph: KnowledgeGraph, number: int) -> Facts:
     """Return all candidate facts of the questions of some test facts, known ones left out."""
-    chosen = np.random.default_rng(0).permutation(len(graph.test))[:questions]
-    found = []
-    for head, relation, tail in graph.test[chosen].tolist():
+    found: list[Facts] = []
+    for head, relation, tail in np.random.default_rng(0).permutation(graph.test).tolist():
+        if sum(map(len, found)) >= number:
+            break
         seen = graph.train[graph.train[:, 1] == relation]
         for column, anchor in ((2, head), (0, tail)):
             candidates = np.unique(seen[:, column])

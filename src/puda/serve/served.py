@@ -19,7 +19,7 @@ from puda.types import Ids, Prediction, Side
 ALIKE = 10  # entities that are shown as similar, and whose relations an entity may have as well
 PLACES = 64  # relations and sides in which an entity's missing facts are looked for
 EACH = 3  # facts looked for in each of them
-CHECKED = 100  # test questions whose candidates a reliability diagram is made of
+CHECKED = 25_000  # candidates for test questions that a reliability diagram is made of
 
 
 class NotCalibrated(PudaError):
@@ -138,7 +138,7 @@ class Served:
     @cached_property
     def reliability(self) -> Reliability:
         """Compare probabilities with what is true of the test facts; takes a while."""
-        return check(self.trained, self.calibration, questions=CHECKED)
+        return check(self.trained, self.calibration, candidates=CHECKED)
 
     @property
     def calibration(self) -> Any:
