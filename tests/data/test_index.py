@@ -211,3 +211,12 @@ def test_room_is_not_confused_by_a_question_that_all_entities_answer():
     facts = np.array([(0, 0, 0), (0, 0, 1), (1, 0, 0)])  # heads: 0 has two, 1 has one
     known = KnownAnswers(facts, num_entities=2, num_relations=1)
     assert known.room(np.array([0]), 1, np.array([0]))[0] == pytest.approx(3 / 4)
+
+
+def test_who_is_seen_on_a_side_of_a_relation():
+    facts = np.array([(3, 0, 1), (3, 0, 2), (0, 1, 3), (1, 0, 1)])
+    known = KnownAnswers(facts, num_entities=4, num_relations=2)
+    assert known.seen(0, 0).tolist() == [1, 2]
+    assert known.seen(0, 1).tolist() == [1, 3]
+    assert known.seen(1, 0).tolist() == [3]
+    assert known.seen(1, 1).tolist() == [0]

@@ -67,6 +67,15 @@ class KnownAnswers:
         usual: NDArray[np.float64] = answers / np.maximum(np.bincount(kind, minlength=size), 1)
         return usual.reshape(2, -1)
 
+    def seen(self, relation: int, side: int) -> Ids:
+        """Return the entities that answer some question of a relation and side, sorted.
+
+        They are the anchors of the questions of the other side.
+        """
+        first = ((1 - side) * self.num_relations + relation) * self.num_entities
+        start, stop = np.searchsorted(self.keys, (first, first + self.num_entities))
+        return self.keys[start:stop] - first
+
     @cached_property
     def _sizes(self) -> Ids:
         """How many answers each question has, after its side and relation; sorted."""

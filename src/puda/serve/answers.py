@@ -1,9 +1,8 @@
 """Answers to many people's questions at once, the same as puda.predict gives to one.
 
 Scoring a question reads the whole entity table, scoring sixteen together reads it once: so the
-questions that wait are answered in one go. A fact's probability needs the rank of its other side,
-which is a question too. The best answers of each question are kept, since those of one question
-are often the other side of the next.
+questions that wait are answered in one go. The best answers of each question are kept for whoever
+asks again or turns the page.
 """
 
 import asyncio
@@ -23,7 +22,6 @@ from puda.calibrate import Calibration
 from puda.data.graph import SPLITS
 from puda.errors import Diverged
 from puda.evaluation.calibration import Floats
-from puda.evaluation.ranking import rank
 from puda.runs import Trained
 from puda.scoring.ensemble import Ensemble
 from puda.types import Facts, Ids, Prediction, Questions, Side
@@ -129,7 +127,7 @@ class Answers:
         """Return P(true) of facts (n, 3); None for a run that is not calibrated."""
         if self.calibration is None:
             return None
-        return self.calibration.probability(self.trained, facts, ranks=self._ranks(facts))
+        return self.calibration.probability(self.trained, facts)
 
     def _find(self, keys: Sequence[Key]) -> dict[Key, Best]:
         """Return the best answers of questions, from memory where they are there."""
@@ -203,22 +201,6 @@ class Answers:
         values, ids = scores.topk(min(depth, int(torch.isfinite(scores).sum())))
         return ids.numpy(), values.numpy()
 
-    def _ranks(self, facts: Facts) -> Floats:
-        """Rank facts as answers to both their questions (n, 2), as `puda.evaluation.rank` does."""
-        keys = [
-            [(head, relation, 0), (tail, relation, 1)] for head, relation, tail in facts.tolist()
-        ]
-        best = self._find([key for pair in keys for key in pair])
-        ranks = np.empty((len(facts), 2))
-        for i, pair in enumerate(keys):
-            for side, key in enumerate(pair):
-                ranks[i, side] = _standing(best[key], int(facts[i, 0 if side else 2]))
-        low = np.isnan(ranks).any(axis=1)
-        if low.any():
-            known = self.trained.graph.known(*SPLITS)
-            ranks[low] = rank(self.trained.score, facts[low], known).realistic
-        return ranks
-
     @torch.no_grad()
     def _votes(self, asked: Asked) -> Ids | None:
         """Count the members of an ensemble that have an entity on or before this page (E,)."""
@@ -256,19 +238,3 @@ class Answers:
             )
             for i in range(len(facts))
         ]
-
-
-def _standing(best: Best, entity: int) -> float:
-    """Return an entity's rank among those not known, equals at their mean; NaN: below the list."""
-    at = best.fresh == entity
-    itself = bool(at.any())
-    if itself:
-        score = best.fresh_scores[at.argmax()]
-    else:
-        at = best.known == entity
-        score = best.known_scores[at.argmax()] if at.any() else -np.inf
-    if len(best.fresh) < best.candidates and score <= best.fresh_scores[-1]:
-        return float("nan")  # there may be more above it, or as high
-    falling = -best.fresh_scores
-    above, upto = falling.searchsorted(-score, "left"), falling.searchsorted(-score, "right")
-    return float(above + 1 + (upto - above - itself) / 2)
