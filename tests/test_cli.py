@@ -395,7 +395,8 @@ def test_predict_prints_a_list_of_answers(command, original):
     assert all(answer["known"] for answer in known)
     first = known[0]
     facts = {"head", "relation", "tail"}
-    assert first.keys() == {*facts, "score", "rank", "known", "margin", "probability"}
+    said = {"score", "rank", "known", "margin", "probability", "agreement", "members"}
+    assert first.keys() == facts | said
     assert (first["head"], first["relation"]) == ("person 3", "likes")
 
 
