@@ -71,11 +71,7 @@ class Calibration:
         return Logistic(np.array(self.slopes), self.intercept)
 
     def probability(
-        self,
-        trained: Trained,
-        facts: Facts,
-        *,
-        known: Sequence[str] = SPLITS,
+        self, trained: Trained, facts: Facts, *, known: Sequence[str] = SPLITS
     ) -> Floats:
         """Return P(true) of facts (n, 3), given what is known in some splits."""
         if not len(facts):
@@ -223,8 +219,8 @@ def places(trained: Trained, facts: Facts, known: KnownAnswers) -> Floats:
     """Rank facts (n, 3) as answers to their tail and head questions, among those that come near.
 
     These are the entities that are known to answer some question of the relation and side: others
-    would only make a fact's place among its like harder to see, and take ten times as long. Known
-    answers of the question itself are left out, equals stand at their mean. (n, 2), 1 is first.
+    would make a fact's place among its like harder to see, and take longer. Known answers of the
+    question itself are left out, equals stand at their mean. (n, 2), 1 is first.
     """
     found = np.empty((len(facts), 2))
     for relation in np.unique(facts[:, 1]):
