@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
+from puda.machine import halved
 from puda.scoring.base import ScoringFunction
 
 
@@ -55,11 +56,12 @@ class Convolution(nn.Module):
         )
 
     def forward(self, anchor: Tensor, relation: Tensor) -> Tensor:
-        """Convolve (Q, d) and (Q, d) to (Q, d)."""
+        """Convolve (Q, d) and (Q, d) to (Q, d), in training by half-precision products."""
         both = torch.stack([anchor, relation], dim=2 if self.interleaved else 1)  # (Q, d, 2)
-        features = self.image(both.view(-1, 1, *self.shape))
-        question: Tensor = self.project(features.flatten(1))
-        return question
+        with halved(self.training and both.dtype == torch.float32):
+            features = self.image(both.view(-1, 1, *self.shape))
+            question: Tensor = self.project(features.flatten(1))
+        return question.to(both.dtype)
 
 
 def with_bias(question: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch.nn.functional import conv2d, dropout
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
+from puda.machine import halved
 from puda.scoring.base import ScoringFunction
 from puda.scoring.conve import image_shape, num_places, with_bias, xavier
 from puda.scoring.edges import Edges
@@ -92,11 +93,13 @@ class HRAN(ScoringFunction):
         image = dropout(image, self.input_dropout, self.training)
         filters = self.to_filters(relations).index_select(0, directed)
         filters = filters.view(-1, 1, self.kernel, self.kernel)  # (Q filters, 1, kernel, kernel)
-        features = conv2d(image, filters, groups=len(anchor))
-        features = features.view(len(anchor), self.filters, *features.shape[2:])
-        features = torch.relu(self.feature_norm(features))
-        features = nn.functional.dropout2d(features, self.feature_dropout, self.training)
-        return with_bias(self.project(features.flatten(1)))
+        with halved(self.training and image.dtype == torch.float32):
+            features = conv2d(image, filters, groups=len(anchor))
+            features = features.view(len(anchor), self.filters, *features.shape[2:])
+            features = torch.relu(self.feature_norm(features))
+            features = nn.functional.dropout2d(features, self.feature_dropout, self.training)
+            question = self.project(features.flatten(1))
+        return with_bias(question.to(image.dtype))
 
 
 class Layer(nn.Module):
