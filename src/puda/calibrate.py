@@ -97,7 +97,7 @@ class Calibration:
         except (ValueError, TypeError) as error:
             raise RunError(f"{folder.path} is damaged: {FILE} ({error})") from None
         if len(found.slopes) != len(FEATURES):
-            raise RunError(f"{path} is of another version of puda: remove it, then puda calibrate")
+            raise RunError(f"{path} is of another version of puda: run puda calibrate {folder.path}")
         return found
 
 
