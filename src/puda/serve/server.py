@@ -75,7 +75,8 @@ def listen(host: str, port: int) -> socket.socket:
     """Open the port, so that one that is taken is told before runs are loaded."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        door = socket.socket(found[0], socket.SOCK_STREAM)
+        # With the protocol's number: asyncio sends small answers at once only if it is TCP's.
+        door = socket.socket(*found[:3])
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind(found[4])
         return door
