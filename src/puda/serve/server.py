@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -44,6 +45,8 @@ def serve(
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     app = create_app(runs, store, hosts=(*LOOPBACK, shown) if local else None, token=token)
+    # After each product the thread that answers waits for the interpreter so long, not 5 ms.
+    sys.setswitchinterval(5e-4)
     door.listen(128)  # who reads the address below may come at once
     fragment = f"#token={token}" if token else ""
     tell(f"{', '.join(runs)} at http://{shown}:{real_port}/{fragment}")
