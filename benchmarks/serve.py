@@ -81,7 +81,8 @@ class Load:
 
     async def client(self, host: str, port: int, seed: int, until: float, pause: float) -> None:
         """Ask until the time is over."""
-        chance, client = random.Random(seed), Client(host, port)
+        # Not what was asked before the pauses: that is kept.
+        chance, client = random.Random(f"{seed} {pause}"), Client(host, port)
         await client.open()
         await asyncio.sleep(pause * chance.random())
         while time.perf_counter() < until:

@@ -487,7 +487,24 @@ def some_slopes(kind: type[ScoringFunction], *shape: int) -> list[Tensor]:
     return [scores.detach(), question.grad, candidates.grad]
 
 
+@compiled
+@pytest.mark.parametrize("rows", [1, 3, 4, 8])
+@pytest.mark.parametrize("dim", [1, 8, 29])
+def test_the_product_of_few_rows_is_the_plain_one(rows, dim):
+    question, candidates = normal(rows, dim), normal(1500, dim, seed=1)
+    expected = question.double() @ candidates.double().T
+    assert close(native.product(question, candidates), expected, atol=1e-5)
+    assert torch.equal(fused.product(question, candidates), native.product(question, candidates))
+
+
+@compiled
+def test_equal_candidates_are_equal_in_the_product_of_few_rows():
+    scores = native.product(normal(5, 29), normal(1, 29, seed=1).repeat(2000, 1))
+    assert torch.equal(scores, scores[:, :1].expand_as(scores))
+
+
 KERNELS: dict[str, Callable[[], Any]] = {
+    "product": lambda: (native.product(normal(7, 101), normal(1003, 101)),),
     "row_dot": lambda: (native.row_dot(normal(101, 1003), normal(101, 1003)),),
     "log_sum": lambda: sum_and_shares(normal(101, 1003), None),
     "softplus_mean": lambda: mean_and_slopes(normal(101, 1003), normal(101), None),

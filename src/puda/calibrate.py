@@ -6,6 +6,7 @@ relation, by its places among the entities that are known to answer such questio
 and by how many answers its questions have.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from puda.data.graph import SPLITS, KnowledgeGraph
-from puda.data.index import KnownAnswers
+from puda.data.index import KnownAnswers, ranges
 from puda.errors import Diverged, PudaError, RunError
 from puda.evaluation.calibration import (
     Floats,
@@ -31,12 +32,12 @@ from puda.evaluation.calibration import (
 )
 from puda.evaluation.ranking import rank
 from puda.runs import RunFolder, Trained
-from puda.types import Facts, Questions, Side
+from puda.types import Facts, Ids, Questions, Side
 
 FILE = "calibration.json"
 SAMPLE = 60_000  # unlabeled pairs drawn in all, 100 to 5,000 of a relation
 RIVALS = 250_000  # candidates that probabilities are checked on; each is ranked on both sides
-TILE = 8_000_000  # scores that are compared at a time
+TILE = 2_000_000  # floats of rows and of scores that are compared at a time
 BESIDE = 10  # weight of the unlabeled against that of the positives
 FEWEST = 30  # held-out facts without which nothing can be said
 ENOUGH = 100  # held-out facts from which a relation has a curve of its own
@@ -71,13 +72,18 @@ class Calibration:
         return Logistic(np.array(self.slopes), self.intercept)
 
     def probability(
-        self, trained: Trained, facts: Facts, *, known: Sequence[str] = SPLITS
+        self,
+        trained: Trained,
+        facts: Facts,
+        *,
+        known: Sequence[str] = SPLITS,
+        given: Floats | None = None,
     ) -> Floats:
-        """Return P(true) of facts (n, 3), given what is known in some splits."""
+        """Return P(true) of facts (n, 3), given what is known in some splits, and some `places`."""
         if not len(facts):
             return np.empty(0)
         index = trained.graph.known(*known)
-        features = _features(trained, facts, index, self.center, self.scale)
+        features = _features(trained, facts, index, self.center, self.scale, given)
         logit = self.shared.logit(features)
         slope, intercept = np.array(self.curves)[facts[:, 1]].T
         return sigmoid(slope * logit + intercept)
@@ -215,52 +221,71 @@ def fact_scores(trained: Trained, facts: Facts, *, block: int = 65_536) -> Float
     return torch.cat(parts).numpy()
 
 
-def places(trained: Trained, facts: Facts, known: KnownAnswers) -> Floats:
+def places(
+    trained: Trained, facts: Facts, known: KnownAnswers, given: Floats | None = None
+) -> Floats:
     """Rank facts (n, 3) as answers to their tail and head questions, among those that come near.
 
     These are the entities that are known to answer some question of the relation and side: others
     would make a fact's place among its like harder to see, and take longer. Known answers of the
-    question itself are left out, equals stand at their mean. (n, 2), 1 is first.
+    question itself are left out, equals stand at their mean. (n, 2), 1 is first. What is `given`
+    (n, 2) and not NaN is taken as it is.
     """
-    found = np.empty((len(facts), 2))
-    for relation in np.unique(facts[:, 1]):
-        here = facts[:, 1] == relation
-        for side in Side:
-            found[here, side] = _places_on(trained, facts[here], side, known)
+    found = np.full((len(facts), 2), np.nan) if given is None else given.copy()
+    fact, side = np.nonzero(np.isnan(found))
+    if not len(fact):
+        return found
+    order = np.lexsort((facts[fact, 1], side))  # rows of candidates are taken once for all alike
+    fact, side = fact[order], side[order]
+    floats = np.cumsum(known.seen(facts[fact, 1], side)[1] + trained.rows.shape[1])
+    for block in np.split(np.arange(len(fact)), np.flatnonzero(np.diff(floats // TILE)) + 1):
+        here = fact[block], side[block]
+        found[here] = _places_on(trained, facts[here[0]], here[1], known)
     return found
 
 
 @torch.no_grad()
-def _places_on(trained: Trained, facts: Facts, side: Side, known: KnownAnswers) -> Floats:
-    """Rank facts (n, 3) of one relation on one side: (n,)."""
-    model, rows, relation = trained.model, trained.rows, int(facts[0, 1])
-    near = known.seen(relation, side)  # (C,)
-    anchors, answers = (facts[:, column] for column in ((0, 2) if side is Side.TAIL else (2, 0)))
-    itself = _is_known(known, facts)
-    found = np.empty(len(facts))
-    for block in np.array_split(np.arange(len(facts)), -(-len(facts) * len(near) // TILE) or 1):
-        anchor, owner = np.unique(anchors[block], return_inverse=True)
-        asked = torch.full((2, len(anchor)), relation)
-        asked[1] = int(side)
-        question = model.ask(Questions(torch.from_numpy(anchor), *asked), rows)
-        scores = model.match(question, rows.index_select(0, torch.from_numpy(near)))  # (U, C)
-        answer, own = torch.from_numpy(answers[block]), torch.from_numpy(owner)
-        value = model.match(
-            question.index_select(0, own), rows.index_select(0, answer).unsqueeze(1)
-        ).squeeze(1)
-        place = np.minimum(np.searchsorted(near, answers[block]), max(len(near) - 1, 0))
-        inside = near[place] == answers[block] if len(near) else np.zeros(len(block), dtype=bool)
-        if inside.any():  # from the same product as its rivals' scores, so that ties are ties
-            value[inside] = scores[owner[inside], place[inside]]
-        if not (torch.isfinite(scores).all() and torch.isfinite(value).all()):
-            raise Diverged("a score is not finite: this run has no probabilities, train it anew")
-        row, entity = known.exclude(known.key(anchor, np.full_like(anchor, relation), side))
-        scores[row, np.searchsorted(near, entity)] = -torch.inf
-        rivals = scores.index_select(0, own)  # (F, C)
-        greater, equal = (
-            compare(rivals, value.unsqueeze(1)).sum(1).numpy() for compare in (torch.gt, torch.eq)
-        )
-        found[block] = 1 + greater + (equal - (inside & ~itself[block])) / 2
+def _places_on(trained: Trained, facts: Facts, side: Ids, known: KnownAnswers) -> Floats:
+    """Rank facts (n, 3) each on one side (n,): (n,). Rows of scores lie one behind the other."""
+    model, rows = trained.model, trained.rows
+    head, relation, tail = facts.T
+    anchor, answer = np.where(side == Side.TAIL, (head, tail), (tail, head))
+    keys, first, owner = np.unique(
+        known.key(anchor, relation, side), return_index=True, return_inverse=True
+    )
+    questions = (torch.from_numpy(part[first]) for part in (anchor, relation, side))
+    vectors = model.ask(Questions(*questions), rows)  # (U, ...)
+    start, width = known.seen(relation[first], side[first])
+    begin = np.cumsum(width) - width  # (U,) of each question's row
+    kinds = np.append(np.unique(keys // known.num_entities, return_index=True)[1], len(keys))
+    parts = [rows.new_empty(0)]
+    for i, stop in itertools.pairwise(kinds.tolist()):
+        near = known.keys[start[i] : start[i] + width[i]] % known.num_entities  # (C,)
+        candidates = rows.index_select(0, torch.from_numpy(near))
+        parts.append(model.match(vectors[i:stop], candidates).flatten())  # (C of each question,)
+    scores = torch.cat(parts).numpy()
+
+    back = known.key(answer, relation, 1 - side)  # the question that the fact's anchor answers
+    inside = known.count(back) > 0
+    own = (begin - start)[owner] + np.searchsorted(known.keys, back)  # its own score, if inside
+    # From the same product as its rivals' scores, so that ties are ties.
+    value = np.empty(len(facts), dtype=scores.dtype)
+    value[inside] = scores[own[inside]]
+    if not inside.all():
+        asked, offered = (torch.from_numpy(ids[~inside]) for ids in (owner, answer))
+        alone = rows.index_select(0, offered).unsqueeze(1)
+        value[~inside] = model.match(vectors.index_select(0, asked), alone).squeeze(1).numpy()
+    if not (np.isfinite(scores).all() and np.isfinite(value).all()):
+        raise Diverged("a score is not finite: this run has no probabilities, train it anew")
+
+    row, entity = known.exclude(keys)
+    back = known.key(entity, relation[first][row], 1 - side[first][row])
+    scores[(begin - start)[row] + np.searchsorted(known.keys, back)] = -np.inf
+    lengths = width[owner]
+    fact = np.repeat(np.arange(len(facts)), lengths)
+    ahead = np.heaviside(scores[ranges(begin[owner], lengths)] - value[fact], 0.5)
+    found: Floats = np.ones(len(facts)) + np.bincount(fact, ahead, minlength=len(facts))
+    found[inside] -= np.isfinite(scores[own[inside]]) / 2  # no one is their own rival
     return found
 
 
@@ -295,8 +320,9 @@ def _features(
     known: KnownAnswers,
     center: Sequence[float],
     scale: Sequence[float],
+    given: Floats | None = None,
 ) -> Floats:
-    """Measure facts (n, 3): (n, 7), see FEATURES.
+    """Measure facts (n, 3): (n, 7), see FEATURES; `given` as in `places`.
 
     The score in standard deviations from the mean of the relation's unlabeled pairs; logarithms of
     the `places`; ln((1 + a) / (1 + m)) of the answers a that a question has, m being what questions
@@ -304,7 +330,7 @@ def _features(
     """
     head, relation, tail = facts.T
     scores = (fact_scores(trained, facts) - np.array(center)[relation]) / np.array(scale)[relation]
-    ranks = places(trained, facts, known)  # (n, 2)
+    ranks = places(trained, facts, known, given)  # (n, 2)
     itself = _is_known(known, facts)
     columns = [scores, np.log(ranks[:, 0]), np.log(ranks[:, 1])]
     usual = known.usual

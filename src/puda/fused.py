@@ -16,6 +16,9 @@ from puda import native
 COLUMNS = 1024
 """Candidates of one matrix product: a tile of scores that stays in a core's cache."""
 
+FEW = 8
+"""Questions up to which reading the candidates takes longer than multiplying."""
+
 
 def _apply(function: Any, *inputs: object) -> Tensor:
     """Apply an autograd function, which torch does not type."""
@@ -125,6 +128,8 @@ class _Product(Function):
     @staticmethod
     def forward(ctx: Any, question: Tensor, candidates: Tensor) -> Tensor:
         ctx.save_for_backward(question, candidates)
+        if len(question) <= FEW and native.fits(question, candidates):
+            return native.product(question, candidates)
         out = question.new_empty(len(question), len(candidates))
         for start in range(0, len(candidates), COLUMNS):
             block = candidates[start : start + COLUMNS]

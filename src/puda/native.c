@@ -281,6 +281,33 @@ void puda_row_dot(const float *x, const float *y, int64_t rows, int64_t d, float
     }
 }
 
+/* out[i][j] = sum_k q[i][k] c[j][k] of few rows q: each row of c is read once, as it lies, for four
+ * rows of q at a time. The products of libraries first put c into an order of their own, which takes
+ * longer than few rows take to multiply. */
+void puda_product(const float *q, const float *c, int64_t rows, int64_t columns, int64_t d,
+                  float *out) {
+#pragma omp parallel for schedule(static)
+    for (int64_t j = 0; j < columns; j++) {
+        const float *x = c + j * d;
+        for (int64_t i = 0; i < rows; i += 4) {
+            const float *a[4];
+            Floats total[4];
+            for (int n = 0; n < 4; n++) {
+                a[n] = q + (i + n < rows ? i + n : i) * d; /* the last rows may be fewer */
+                total[n] = all(0.0f);
+            }
+            int64_t k = 0;
+            for (; k + LANES <= d; k += LANES)
+                for (int n = 0; n < 4; n++) total[n] += load(a[n] + k) * load(x + k);
+            for (int n = 0; n < 4 && i + n < rows; n++) {
+                float rest = 0.0f;
+                for (int64_t m = k; m < d; m++) rest += a[n][m] * x[m];
+                out[(i + n) * columns + j] = sum(total[n]) + rest;
+            }
+        }
+    }
+}
+
 /* out[g] = sum over edges e of a group g of w[e] a[i[e]] b[j[e]], number by number; without b if it
  * is NULL. Edges lie group by group, `starts` (groups + 1) says where each begins. */
 void puda_collect(const float *w, const float *a, const int64_t *i, const float *b,

@@ -47,6 +47,7 @@ _SIGNATURES = {
     "puda_count": (c_int, _P, _N, _N, _P, _P, _P, _P, _P, _P, _P, _P),
     "puda_mark": (c_int, _P, _N, _P, _N, _P, _N, _P, _P, _P, _P),
     "puda_row_dot": (None, _P, _P, _N, _N, _P),
+    "puda_product": (None, _P, _P, _N, _N, _N, _P),
     "puda_collect": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
     "puda_edge_dot": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
     "puda_distance": (None, c_int, _P, _P, _N, _N, _N, c_int, _P),
@@ -113,6 +114,14 @@ def row_dot(x: Tensor, y: Tensor) -> Tensor:
     assert library is not None
     out = x.new_empty(len(x))
     library.puda_row_dot(_at(x), _at(y), *x.shape, _at(out))
+    return out
+
+
+def product(question: Tensor, candidates: Tensor) -> Tensor:
+    """Return the products (Q, P) of few rows (Q, d) with many (P, d)."""
+    assert library is not None
+    out = question.new_empty(len(question), len(candidates))
+    library.puda_product(_at(question), _at(candidates), *out.shape, question.shape[1], _at(out))
     return out
 
 

@@ -216,7 +216,7 @@ def test_room_is_not_confused_by_a_question_that_all_entities_answer():
 def test_who_is_seen_on_a_side_of_a_relation():
     facts = np.array([(3, 0, 1), (3, 0, 2), (0, 1, 3), (1, 0, 1)])
     known = KnownAnswers(facts, num_entities=4, num_relations=2)
-    assert known.seen(0, 0).tolist() == [1, 2]
-    assert known.seen(0, 1).tolist() == [1, 3]
-    assert known.seen(1, 0).tolist() == [3]
-    assert known.seen(1, 1).tolist() == [0]
+    relation, side = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    spans = zip(*known.seen(relation, side), strict=True)
+    seen = [(known.keys[start : start + number] % 4).tolist() for start, number in spans]
+    assert seen == [[1, 2], [1, 3], [3], [0]]

@@ -1,15 +1,20 @@
 """What is answered to many at once is what puda.predict answers to one."""
 
+import copy
 from concurrent.futures import wait
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 import puda
 from board import SIZE, board, missing, person
+from puda.calibrate import places
+from puda.data.graph import SPLITS
 from puda.errors import Diverged
 from puda.serve import answers as answering
-from puda.serve.answers import Answers, Asked
+from puda.serve.answers import Answers, Asked, Best, Kept
 from puda.types import Prediction, Side
 
 CONFIG = {
@@ -65,13 +70,41 @@ def test_a_page_behind_the_last_answer_is_empty(answers):
     assert answers.answer([Asked(0, 0, Side.TAIL, k=5, offset=2 * SIZE)]) == [[]]
 
 
-def test_what_is_kept_stays_within_its_bound_and_does_not_change_answers(run):
-    small = Answers(run, kept=20 * answering.DEPTH * 8)
+def test_what_is_kept_stays_within_its_bound_and_does_not_change_answers(run, monkeypatch):
+    monkeypatch.setattr(answering, "PAGES", 30)
+    small = Answers(run, kept=10_000)
     batch = questions(run, k=3)
     first = small.answer(batch)
-    assert len(small._best) == 20
+    best = small._best.find(asked.key for asked in batch)
+    assert 1 < len(best) < len(batch) and sum(map(Best.bytes, best.values())) <= 10_000
+    assert len(small._pages) == 7
     for again, found in zip(small.answer(batch), first, strict=True):
         assert_same(again, found)
+
+
+def test_what_was_asked_for_last_is_kept():
+    kept = Kept[str, str](10, len)
+    kept.keep({"a": "aaaa"})
+    kept.keep({"b": "bbbb"})
+    assert kept.find("ca") == {"a": "aaaa"}
+    kept.keep({"c": "ccc"})
+    assert kept.find("abc") == {"a": "aaaa", "c": "ccc"}
+
+
+@pytest.mark.parametrize("wanted", [{"k": 3}, {"k": 9, "include_known": True}])
+def test_places_are_those_of_a_calibration_also_of_equals(run, answers, wanted):
+    model = copy.deepcopy(run.trained.model)
+    for numbers in model.parameters():
+        numbers.data = (4 * numbers.data).round()  # many scores are equal, and none is rounded
+    trained = replace(run.trained, model=model, entities=(2 * run.trained.entities).round())
+    answers.trained, known = trained, trained.graph.known(*SPLITS)
+    for asked in questions(run, **wanted):
+        page = answers._choose(asked, answers._find([asked.key])[asked.key])
+        expected = places(trained, page.facts, known)
+        told = ~np.isnan(page.places)
+        assert not told[:, 1 - asked.side].any()
+        np.testing.assert_allclose(page.places[told], expected[told])
+        np.testing.assert_allclose(places(trained, page.facts, known, page.places), expected)
 
 
 def test_a_graph_too_large_for_one_tile_is_scored_in_several(run, answers, monkeypatch):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from board import DISLIKES, IMAGE, SCRIPT, SIZE, board, missing, person
+from puda.serve.answers import Answers
 from puda.serve.jobs import KEPT, WAITING
 from puda.serve.review import QUESTIONS, Item, information, spread
 from puda.verdicts import read, settle
@@ -224,9 +225,11 @@ def test_the_queue_ends_when_all_is_judged(served):
     ],
 )
 def test_a_run_without_probabilities_says_how_to_get_them(
-    client, served, monkeypatch, path, params
+    client, run, served, monkeypatch, path, params
 ):
-    monkeypatch.setattr(served.answers, "calibration", None)
+    answers = Answers(run)
+    answers.calibration = None
+    monkeypatch.setattr(served, "answers", answers)
     monkeypatch.delitem(served.__dict__, "reliability", raising=False)
     answer = client.get(f"runs/board/{path}", params=params)
     assert answer.status_code == 409

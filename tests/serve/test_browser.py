@@ -6,11 +6,17 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
-from board import IMAGE, SCRIPT, missing
+import puda
+from board import IMAGE, SCRIPT, board, missing
 from serving import started
 
 CHROMIUM = shutil.which("chromium")
 HEAD, RELATION, TAIL = missing(4)
+SHORT = {
+    "scoring": {"name": "distmult", "dim": 4},
+    "training": {"epochs": 1, "validate_every": 1, "threads": 1},
+    "generator": {"num_synthetic": 0},
+}
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no chromium here: apt-get install chromium"
@@ -219,4 +225,36 @@ def test_two_runs_are_compared(browser, run, tmp_path):
         page.get_by_label("beside").select_option("other")
         expect(page.get_by_role("heading", name="board beside other")).to_be_visible()
         expect(page.get_by_role("columnheader", name="MRR other")).to_be_visible()
+        page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_two_runs_answer_the_same_question_side_by_side(browser, run, tmp_path, width):
+    other = puda.train(board(), tmp_path / "short", config=SHORT)
+    words = run.path, other.path, "--verdicts", tmp_path / "verdicts.sqlite"
+    with started(*words) as (_, address):
+        page = browser.new_page(base_url=address, viewport={"width": width, "height": 844})
+        ask(page, HEAD, RELATION)
+        page.get_by_label("beside").select_option("short")
+        expect(page.get_by_role("heading", name="board beside short")).to_be_visible()
+        rows = page.locator(".beside tbody tr")
+        places = [
+            {each.tail: each.rank for each in one.predict(head=HEAD, relation=RELATION, k=100)}
+            for one in (run, other)
+        ]
+        first = [{label for label, rank in each.items() if rank <= 10} for each in places]
+        assert first[0] != first[1]
+        expect(rows).to_have_count(len(first[0] | first[1]))
+        for row in rows.all():
+            label = row.locator("td").first.inner_text()
+            shown = [int(rank) for rank in row.locator(".rank").all_inner_texts()]
+            assert shown == [each[label] for each in places]
+        same = f"{len(first[0] & first[1])} of the first 10 are the same"
+        expect(page.get_by_role("region", name="Two runs")).to_contain_text(same)
+        expect(page.locator(".answers .open").first).to_have_text(
+            TAIL
+        )  # of the first run, to judge
+        assert_harmless(page, width)
+        page.reload()
+        expect(page.get_by_role("heading", name="board beside short")).to_be_visible()
         page.close()

@@ -51,6 +51,11 @@ def test_a_port_that_is_taken_is_told():
             listen("127.0.0.1", port)
 
 
+def test_a_small_answer_is_sent_at_once():
+    with listen("127.0.0.1", 0) as door:
+        assert door.proto == socket.IPPROTO_TCP  # else asyncio leaves TCP_NODELAY unset
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

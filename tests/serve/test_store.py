@@ -1,13 +1,46 @@
-"""Verdicts are kept, all of them, and the last of each author counts."""
+"""Verdicts are kept, all of them, and the last of each author counts: in SQLite and PostgreSQL."""
 
-import sqlite3
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
+import postgres
 from puda.errors import PudaError
-from puda.serve.store import Store
+from puda.serve.store import TABLE, Store
 from puda.verdicts import Verdict
+
+POSTGRESQL = pytest.param(
+    "postgresql",
+    marks=pytest.mark.skipif(postgres.lacking() is not None, reason=str(postgres.lacking())),
+)
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[str]:
+    with postgres.served() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", POSTGRESQL])
+def where(request, tmp_path) -> Iterator[str]:
+    """Where verdicts are kept; there are none yet."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "verdicts.sqlite")
+        return
+    address = request.getfixturevalue("postgresql")
+    yield address
+    last = Store(address)
+    TABLE.metadata.drop_all(last.engine)
+    last.close()
+
+
+@pytest.fixture
+def store(where) -> Iterator[Store]:
+    store = Store(where)
+    yield store
+    store.close()
 
 
 def verdict(tail: str = "b", said: str = "accept", author: str = "ann", **more: str) -> Verdict:
@@ -29,10 +62,22 @@ def test_the_last_word_of_each_author_counts(store):
     ]
 
 
-def test_all_words_stay_in_the_file(store, tmp_path):
+def test_all_words_stay(store):
     keep(store, verdict(said="accept"), verdict(said="reject"))
-    with sqlite3.connect(tmp_path / "verdicts.sqlite") as file:
-        assert file.execute("select verdict from verdicts").fetchall() == [("accept",), ("reject",)]
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql("select verdict from verdicts order by id")
+        assert rows.scalars().all() == ["accept", "reject"]
+
+
+def test_labels_and_notes_of_any_script_come_back(store):
+    said = verdict('São "Tomé" 東京 🌍 \\ %s', note="it's\tso\nindeed; drop table verdicts")
+    keep(store, said)
+    assert store.page("board", offset=0, k=9, tail=said.tail)[1][0][:6] == said[:6]
+
+
+def test_no_verdict_is_on_what_a_database_cannot_hold(store):
+    keep(store, verdict())
+    assert store.page("board", offset=0, k=9, tail="b\0") == (0, [])
 
 
 def test_graphs_are_kept_apart(store):
@@ -48,8 +93,8 @@ def test_a_page_is_newest_first_and_can_be_of_some_facts(store):
     assert (total, [each.tail for each in shown]) == (1, ["d"])
 
 
-def test_two_people_judging_at_once_lose_nothing(store, tmp_path):
-    other = Store(str(tmp_path / "verdicts.sqlite"))  # as a second server has it open
+def test_two_people_judging_at_once_lose_nothing(store, where):
+    other = Store(where)  # as a second server has it open
 
     def judge(place: tuple[Store, str]) -> None:
         for i in range(25):
@@ -61,8 +106,33 @@ def test_two_people_judging_at_once_lose_nothing(store, tmp_path):
     assert len(store.latest("board")) == 4 * 25
 
 
-def test_a_commit_waits_for_the_disk(store):
-    with store.engine.connect() as connection:
+def test_servers_may_start_at_once_where_there_are_no_verdicts_yet(where):
+    with ThreadPoolExecutor(4) as servers:
+        stores = list(servers.map(Store, [where] * 4))
+    for store, tail in zip(stores, "bcde", strict=True):
+        keep(store, verdict(tail))
+    assert [len(store.latest("board")) for store in stores] == [4] * 4
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize("where", [POSTGRESQL], indirect=True)
+def test_a_connection_that_broke_is_made_anew(store, where):
+    keep(store, verdict("b"))
+    with closing(Store(where)) as other, other.engine.connect() as connection:
+        connection.exec_driver_sql(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where backend_type = 'client backend' and pid <> pg_backend_pid()"
+        )
+    keep(store, verdict("c"))
+    assert len(store.latest("board")) == 2
+
+
+def test_a_commit_waits_for_the_disk(tmp_path):
+    with (
+        closing(Store(str(tmp_path / "verdicts.sqlite"))) as store,
+        store.engine.connect() as connection,
+    ):
         mode, level = (
             connection.exec_driver_sql(f"pragma {name}").scalar_one()
             for name in ("journal_mode", "synchronous")

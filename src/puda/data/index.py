@@ -67,14 +67,15 @@ class KnownAnswers:
         usual: NDArray[np.float64] = answers / np.maximum(np.bincount(kind, minlength=size), 1)
         return usual.reshape(2, -1)
 
-    def seen(self, relation: int, side: int) -> Ids:
-        """Return the entities that answer some question of a relation and side, sorted.
+    def seen(self, relation: Ids, side: Ids | int) -> tuple[Ids, Ids]:
+        """Find the entities that answer some question of a relation and side (n,).
 
-        They are the anchors of the questions of the other side.
+        They are the anchors of the questions of the other side: returns where in `keys` these
+        start, and how many there are.
         """
-        first = ((1 - side) * self.num_relations + relation) * self.num_entities
-        start, stop = np.searchsorted(self.keys, (first, first + self.num_entities))
-        return self.keys[start:stop] - first
+        first = self.key(np.array(0), relation, 1 - side)
+        start = np.searchsorted(self.keys, first)
+        return start, np.searchsorted(self.keys, first + self.num_entities) - start
 
     @cached_property
     def _sizes(self) -> Ids:

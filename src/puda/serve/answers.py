@@ -2,16 +2,16 @@
 
 Scoring a question reads the whole entity table, scoring sixteen together reads it once: so the
 questions that wait are answered in one go. The best answers of each question are kept for whoever
-asks again or turns the page.
+turns the page, and pages of answers for whoever asks again.
 """
 
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,10 +26,12 @@ from puda.runs import Trained
 from puda.scoring.ensemble import Ensemble
 from puda.types import Facts, Ids, Prediction, Questions, Side
 
-DEPTH = 1024  # answers kept of a question; who stands lower is ranked anew
-KEPT = 256_000_000  # bytes of them in all
+DEPTH = 128  # answers kept of a question; who stands lower is ranked anew
+KEPT = 64_000_000  # bytes of them in all
+PAGES = 100_000  # answers on pages that are kept; each has some 500 bytes
 TOGETHER = 32  # most questions answered at a time
 TILE = 16_000_000  # scores computed at a time, but at least those of one question
+ALONE = 64_000_000  # floats of an entity table that one thread reads in some ten milliseconds
 
 Key = tuple[int, int, int]
 """A question: anchor, relation, side."""
@@ -60,6 +62,53 @@ class Best(NamedTuple):
     known_scores: Floats
     candidates: int  # how many are not known
 
+    def bytes(self) -> int:
+        """Return how much memory they take."""
+        return sum(part.nbytes for part in self[:4])
+
+
+class Page(NamedTuple):
+    """The answers that are wanted, before they are put into words."""
+
+    facts: Facts  # (n, 3)
+    scores: Floats  # (n or n + 1,) theirs, then that of the next one if there is one
+    known: NDArray[np.bool_]  # (n,)
+    places: Floats  # (n, 2) as of puda.calibrate.places; NaN where they are not known
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """What was asked for last, as much as there is room for."""
+
+    def __init__(self, room: int, size: Callable[[V], int]) -> None:
+        self.room, self.size = room, size
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._taken = 0
+        self._lock = threading.Lock()  # several threads answer
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def find(self, keys: Iterable[K]) -> dict[K, V]:
+        """Return those that are kept."""
+        with self._lock:
+            found = {key: self._values[key] for key in keys if key in self._values}
+            for key in found:
+                self._values.move_to_end(key)
+            return found
+
+    def keep(self, values: Mapping[K, V]) -> None:
+        """Keep new ones, in place of those that were asked for longest ago."""
+        with self._lock:
+            for key in values.keys() - self._values.keys():
+                self._values[key] = values[key]
+                self._taken += self.size(values[key])
+            while self._taken > self.room and len(self._values) > 1:
+                self._taken -= self.size(self._values.popitem(last=False)[1])
+
 
 class Answers:
     """Answers questions about one run; a thread of its own does the scoring."""
@@ -67,15 +116,16 @@ class Answers:
     def __init__(self, run: Run, *, kept: int = KEPT) -> None:
         self.trained: Trained = run.trained
         self.calibration: Calibration | None = run.calibration
-        self._room = max(1, kept // (DEPTH * 8))
-        self._best: OrderedDict[Key, Best] = OrderedDict()
-        self._lock = threading.Lock()
+        self._best: Kept[Key, Best] = Kept(kept, Best.bytes)
+        self._pages: Kept[Asked, list[Prediction]] = Kept(PAGES, lambda page: 1 + len(page))
         self._waiting: SimpleQueue[tuple[Asked, Future[list[Prediction]]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
         self._thread.start()
 
     async def ask(self, asked: Asked) -> list[Prediction]:
         """Answer a question, together with those that others ask meanwhile."""
+        if asked in (kept := self._pages.find([asked])):
+            return kept[asked]
         return await asyncio.wrap_future(self.submit(asked))
 
     def submit(self, asked: Asked) -> Future[list[Prediction]]:
@@ -91,6 +141,8 @@ class Answers:
 
     def _work(self) -> None:
         graph = self.trained.graph
+        if self.trained.rows.numel() < ALONE:  # several threads would wait longer than they help
+            torch.set_num_threads(1)  # for this thread's products, not for those of others
         _ = graph.known(*SPLITS), graph.reflexive  # now, behind the start, not for who asks first
         while (first := self._waiting.get()) is not None:
             batch = [first]
@@ -112,39 +164,37 @@ class Answers:
 
     def answer(self, batch: Sequence[Asked]) -> list[list[Prediction]]:
         """Answer some questions; each as `puda.predict.predict` would."""
-        best = self._find([asked.key for asked in batch])
-        chosen = [self._choose(asked, best[asked.key]) for asked in batch]
-        facts = np.concatenate([facts for facts, _, _ in chosen])
-        chances = self.probability(facts)
-        answers, start = [], 0
-        for asked, (own, scores, known) in zip(batch, chosen, strict=True):
-            own_chances = None if chances is None else chances[start : start + len(own)]
-            start += len(own)
-            answers.append(self._write(asked, own, scores, known, own_chances))
-        return answers
+        answers = self._pages.find(batch)
+        if missing := [asked for asked in dict.fromkeys(batch) if asked not in answers]:
+            best = self._find([asked.key for asked in missing])
+            pages = [self._choose(asked, best[asked.key]) for asked in missing]
+            facts = np.concatenate([page.facts for page in pages])
+            places = np.concatenate([page.places for page in pages])
+            chances = self.probability(facts, places)
+            start = 0
+            for asked, page in zip(missing, pages, strict=True):
+                stop = start + len(page.facts)
+                own = None if chances is None else chances[start:stop]
+                answers[asked] = self._write(asked, page, own)
+                start = stop
+            self._pages.keep(answers)
+        return [answers[asked] for asked in batch]
 
-    def probability(self, facts: Facts) -> Floats | None:
+    def probability(self, facts: Facts, places: Floats | None = None) -> Floats | None:
         """Return P(true) of facts (n, 3); None for a run that is not calibrated."""
         if self.calibration is None:
             return None
-        return self.calibration.probability(self.trained, facts)
+        return self.calibration.probability(self.trained, facts, given=places)
 
     def _find(self, keys: Sequence[Key]) -> dict[Key, Best]:
         """Return the best answers of questions, from memory where they are there."""
-        wanted = dict.fromkeys(keys)
-        with self._lock:
-            found = {key: self._best[key] for key in wanted if key in self._best}
-        missing = [key for key in wanted if key not in found]
+        found = self._best.find(keys)
+        missing = [key for key in dict.fromkeys(keys) if key not in found]
         rows = max(1, TILE // self.trained.graph.num_entities)
         for start in range(0, len(missing), rows):
             some = missing[start : start + rows]
             found |= dict(zip(some, self._score(some), strict=True))
-        with self._lock:
-            for key in wanted:
-                self._best[key] = found[key]
-                self._best.move_to_end(key)
-            while len(self._best) > self._room:
-                self._best.popitem(last=False)
+        self._best.keep(found)
         return found
 
     def _score(self, keys: Sequence[Key]) -> list[Best]:
@@ -169,29 +219,59 @@ class Answers:
             found.append(Best(*fresh, known[order], own[order], left))
         return found
 
-    def _choose(self, asked: Asked, best: Best) -> tuple[Facts, Floats, np.ndarray]:
-        """Return the facts of a page of answers, their scores and one more, and which are known."""
+    def _choose(self, asked: Asked, best: Best) -> Page:
+        """Return a page of answers."""
         ids: NDArray[np.integer[Any]] = best.fresh
         scores, stop = best.fresh_scores, asked.offset + asked.k + 1
         if stop + 1 > len(ids) < best.candidates:  # deeper than what is kept; one may be a loop
             ids, scores = self._deeper(asked, stop + 1)
-        known = np.zeros(len(ids), dtype=bool)
+        known, candidates = np.zeros(len(ids), dtype=bool), best.candidates
         if asked.include_known:
+            candidates += len(best.known)
             known = np.append(known, np.ones(len(best.known), dtype=bool))
             ids = np.append(ids, best.known)
             scores = np.append(scores, best.known_scores)
             order = np.argsort(-scores, kind="stable")
             ids, scores, known = ids[order], scores[order], known[order]
+        ids, scores, known = ids[: stop + 1], scores[: stop + 1], known[: stop + 1]
+        places = self._places(asked, ids, scores, known)
+        if len(ids) < candidates:  # equals of the last one may stand behind it
+            places[scores == scores[-1]] = np.nan
         if asked.relation not in self.trained.graph.reflexive:
             itself = ids != asked.anchor
-            ids, scores, known = ids[itself], scores[itself], known[itself]
-        scores, page = scores[asked.offset : stop], slice(asked.offset, stop - 1)
-        ids, known = ids[page], known[page]
+            ids, scores, known, places = ids[itself], scores[itself], known[itself], places[itself]
+        page = slice(asked.offset, stop - 1)
+        ids, known, places = ids[page], known[page], places[page]
         facts = np.empty((len(ids), 3), dtype=np.int64)
         facts[:, 1] = asked.relation
         ends = (asked.anchor, ids) if asked.side is Side.TAIL else (ids, asked.anchor)
         facts[:, 0], facts[:, 2] = ends
-        return facts, scores, known
+        both = np.full((len(ids), 2), np.nan)
+        both[:, asked.side] = places
+        return Page(facts, scores[asked.offset : stop], known, both)
+
+    def _places(
+        self,
+        asked: Asked,
+        ids: NDArray[np.integer[Any]],
+        scores: Floats,
+        known: NDArray[np.bool_],
+    ) -> Floats:
+        """Rank the first answers, best first, among those that come near: (n,).
+
+        As puda.calibrate.places does, which would score them once more.
+        """
+        index = self.trained.graph.known(*SPLITS)
+        near = (
+            index.count(index.key(ids.astype(np.int64), np.array(asked.relation), 1 - asked.side))
+            > 0
+        )
+        rivals = near & ~known
+        ahead, up_to = (
+            np.searchsorted(-scores[rivals], -scores, where) for where in ("left", "right")
+        )
+        places: Floats = 1 + ahead + (up_to - ahead - rivals) / 2  # no one is their own rival
+        return places
 
     def _deeper(self, asked: Asked, depth: int) -> tuple[Ids, Floats]:
         index = self.trained.graph.known(*SPLITS)
@@ -216,12 +296,11 @@ class Answers:
         first = each.topk(min(asked.offset + asked.k, each.shape[1])).indices
         return np.bincount(first.flatten().numpy(), minlength=each.shape[1])
 
-    def _write(
-        self, asked: Asked, facts: Facts, scores: Floats, known: np.ndarray, chances: Floats | None
-    ) -> list[Prediction]:
+    def _write(self, asked: Asked, page: Page, chances: Floats | None) -> list[Prediction]:
         graph, model = self.trained.graph, self.trained.model
         entities, relations = graph.entities.labels, graph.relations.labels
         votes, answer = self._votes(asked), 2 if asked.side is Side.TAIL else 0
+        facts, scores, known, _ = page
         margins: list[float | None] = [*(scores[:-1] - scores[1:]).tolist(), None]
         return [
             Prediction(

@@ -115,12 +115,12 @@ def _api(
     async def work(task: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(workers, task)
 
-    def find_run(run: str) -> Served:
+    async def find_run(run: str) -> Served:  # async: others take a thread
         if run not in runs:
             raise HTTPException(404, f"no run {run!r} is served: {', '.join(runs)}")
         return runs[run]
 
-    def find_job(job: str) -> Job:
+    async def find_job(job: str) -> Job:
         found = jobs.get(job)
         if found is None:
             raise HTTPException(404, "there is no such job: it may be forgotten")

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -44,6 +45,8 @@ def serve(
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     app = create_app(runs, store, hosts=(*LOOPBACK, shown) if local else None, token=token)
+    # After each product the thread that answers waits for the interpreter so long, not 5 ms.
+    sys.setswitchinterval(5e-4)
     door.listen(128)  # who reads the address below may come at once
     fragment = f"#token={token}" if token else ""
     tell(f"{', '.join(runs)} at http://{shown}:{real_port}/{fragment}")
@@ -75,7 +78,8 @@ def listen(host: str, port: int) -> socket.socket:
     """Open the port, so that one that is taken is told before runs are loaded."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        door = socket.socket(found[0], socket.SOCK_STREAM)
+        # With the protocol's number: asyncio sends small answers at once only if it is TCP's.
+        door = socket.socket(*found[:3])
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind(found[4])
         return door

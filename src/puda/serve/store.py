@@ -47,10 +47,10 @@ class Store:
     def __init__(self, where: str) -> None:
         url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
         try:
-            self.engine = create_engine(url)
+            self.engine = create_engine(url, pool_pre_ping=True)  # a server may be restarted
             if self.engine.dialect.name == "sqlite":
                 event.listen(self.engine, "connect", _make_durable)
-            TABLE.metadata.create_all(self.engine)
+            self._create()
         except (ArgumentError, NoSuchModuleError, ImportError, SQLAlchemyError) as error:
             raise PudaError(f"cannot open the verdicts {where}: {_first_line(error)}") from None
 
@@ -72,6 +72,8 @@ class Store:
 
         `parts` are those of the facts that are asked about: head, relation, tail, author.
         """
+        if any("\0" in label for label in parts.values() if label is not None):
+            return 0, []  # PostgreSQL has no such text, and would not be asked for it
         asked = _latest(graph)
         for name, label in parts.items():
             asked = asked if label is None else asked.where(TABLE.c[name] == label)
@@ -79,6 +81,13 @@ class Store:
             total = connection.execute(select(func.count()).select_from(asked.subquery()))
             number = int(total.scalar_one())
         return number, self._read(asked.order_by(TABLE.c.id.desc()).offset(offset).limit(k))
+
+    def _create(self) -> None:
+        """Make the table if there is none."""
+        try:
+            TABLE.metadata.create_all(self.engine)
+        except SQLAlchemyError:  # another server may have made it between our look and our making
+            TABLE.metadata.create_all(self.engine)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -98,7 +107,7 @@ def _latest(graph: str) -> Select[Any]:
 
 def _make_durable(connection: Any, _: object) -> None:
     """Have a commit reach the disk before it returns, and readers not wait for writers."""
-    for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+    for setting in ("busy_timeout=10000", "journal_mode=WAL", "synchronous=FULL"):
         connection.execute(f"PRAGMA {setting}")
 
 

@@ -3,6 +3,7 @@
 import { el, empty, count, show } from "./dom.js";
 import { address, ofRun, state } from "./api.js";
 import { combobox } from "./combobox.js";
+import { besideChoice, compare } from "./compare.js";
 import { answerList, entityLink } from "./facts.js";
 
 const PARTS = ["head", "relation", "tail"];
@@ -21,20 +22,23 @@ export function ask(main, params) {
   const go = () => {
     PARTS.forEach((part) => fields[part].close());
     const asked = Object.fromEntries(PARTS.map((part) => [part, fields[part].input.value.trim()]));
-    location.hash = address("ask", { ...asked, known: known.checked ? 1 : "", least: least.value });
+    location.hash = address("ask", { ...asked, known: known.checked ? 1 : "", least: least.value, with: other });
   };
-  const results = el("section", { "aria-label": "Answers" });
+  let other = params.get("with");
+  const beside = state.runs.length > 1 ? besideChoice(other, (name) => { other = name; if (filled().length === 2) go(); }) : null;
+  const compared = el("section", { "aria-label": "Two runs" }), results = el("section", { "aria-label": "Answers" });
   const form = el("form", { class: "card", onsubmit: (event) => { event.preventDefault(); go(); } },
     el("div", { class: "row" }, PARTS.map((part) => fields[part].node)),
     el("div", { class: "row" },
       el("div", { class: "check" }, known, el("label", { for: "known" }, "known facts too")),
       el("div", { class: "check" }, el("label", { for: "least" }, "at least"), least, "% probable"),
+      beside,
       el("button", { type: "submit", class: "ask" }, "Ask")));
   main.append(el("h1", {}, "What is missing?"),
-    el("p", { class: "lead" }, "Fill in two of the three; the empty one is predicted."), form, results);
+    el("p", { class: "lead" }, "Fill in two of the three; the empty one is predicted."), form, compared, results);
 
   const asked = PARTS.filter((part) => given[part]);
-  if (asked.length === 2) answers(results, given, params);
+  if (asked.length === 2) answers(results, compared, given, params);
   else if (asked.length) results.append(empty("One more part, please", "A question has two known parts and one open."));
   else start(results);
 }
@@ -51,12 +55,12 @@ function start(results) {
   });
 }
 
-function answers(results, given, params) {
+function answers(results, compared, given, params) {
   const open = PARTS.find((part) => !given[part]), least = params.get("least");
   const asked = Object.fromEntries(PARTS.filter((part) => part !== open).map((part) => [part, given[part]]));
-  const page = (offset) => ofRun("/predict", {
-    ...asked, k: PAGE, offset, include_known: params.get("known") === "1", minimum: least ? least / 100 : null,
-  });
+  const wanted = { ...asked, include_known: params.get("known") === "1", minimum: least ? least / 100 : null };
+  const page = (offset) => ofRun("/predict", { ...wanted, k: PAGE, offset });
+  if (params.get("with")) compare(compared, [state.run.name, params.get("with")], open, wanted);
   show(results, async () => {
     const [first, said] = await Promise.all([page(0), ofRun("/verdicts", asked)]);
     const question = el("h2", {}, PARTS.map((part) =>

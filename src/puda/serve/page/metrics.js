@@ -3,6 +3,7 @@
 import { el, count, empty, figure, show } from "./dom.js";
 import { address, call, state } from "./api.js";
 import { learningCurves, reliabilityDiagram, stroke } from "./charts.js";
+import { besideChoice } from "./compare.js";
 
 const SIDES = ["tail", "head", "both"];
 const FIGURES = [["mrr", "MRR"], ["hits@1", "Hits@1"], ["hits@3", "Hits@3"], ["hits@10", "Hits@10"], ["amri", "AMRI"], ["mr", "Mean rank"]];
@@ -10,14 +11,10 @@ const FIGURES = [["mrr", "MRR"], ["hits@1", "Hits@1"], ["hits@3", "Hits@3"], ["h
 export function metrics(main, params) {
   let side = params.get("side") ?? "both", split = params.get("split") ?? "test";
   const other = params.get("with"), place = el("div");
-  const rivals = state.runs.filter((run) => run.name !== state.run.name);
-  const choose = el("select", { id: "with", onchange: () => { location.hash = address("metrics", { side, split, with: choose.value }); } },
-    el("option", { value: "" }, rivals.length ? "nothing" : "no other run is served"),
-    rivals.map((run) => el("option", { value: run.name, selected: run.name === other }, run.name)));
   main.append(el("h1", {}, other ? `${state.run.name} beside ${other}` : `How good is ${state.run.name}?`),
     el("p", { class: "lead" }, "Filtered ranks over all entities, ties at their mean. Tail, head and both sides are always told apart."),
     place);
-  const beside = el("div", { class: "check" }, el("label", { for: "with" }, "beside"), choose);
+  const beside = besideChoice(other, (name) => { location.hash = address("metrics", { side, split, with: name }); });
   show(place, async () => {
     const names = [state.run.name, ...(other ? [other] : [])];
     const found = await Promise.all(names.map((name) => call(`/runs/${encodeURIComponent(name)}/metrics`)));
