@@ -144,3 +144,11 @@ def test_a_commit_waits_for_the_disk(tmp_path):
 def test_a_place_that_cannot_be_opened_is_named(where):
     with pytest.raises(PudaError, match=f"cannot open the verdicts {where}"):
         Store(where)
+
+
+def test_a_password_is_not_shown():
+    with pytest.raises(
+        PudaError, match=r"cannot open the verdicts nonsense://me:\*\*\*@host/base"
+    ) as error:
+        Store("nonsense://me:secret@host/base")
+    assert "secret" not in str(error.value)

@@ -40,8 +40,7 @@ def serve(
         raise PudaError(f"--token: use at least {FEWEST} ASCII characters without blanks")
     door = listen(host, port)
     runs = {name: Served(name, open_run(path)) for name, path in name_runs(paths).items()}
-    where = verdicts or str(paths[0].absolute().parent / "verdicts.sqlite")
-    store = Store(where)
+    store = Store(verdicts or str(paths[0].absolute().parent / "verdicts.sqlite"))
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     app = create_app(runs, store, hosts=(*LOOPBACK, shown) if local else None, token=token)
@@ -50,7 +49,7 @@ def serve(
     door.listen(128)  # who reads the address below may come at once
     fragment = f"#token={token}" if token else ""
     tell(f"{', '.join(runs)} at http://{shown}:{real_port}/{fragment}")
-    tell(f"Verdicts are kept in {where}. Ctrl-C stops.")
+    tell(f"Verdicts are kept in {store.where}. Ctrl-C stops.")
     config = uvicorn.Config(
         app,
         log_level="critical",  # what is unexpected is told by the app itself

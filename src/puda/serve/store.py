@@ -1,5 +1,6 @@
 """Verdicts in a database: SQLite in a file, or whatever else SQLAlchemy reaches."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class Store:
     """Keeps verdicts. What `add` has returned is on the disk."""
 
     def __init__(self, where: str) -> None:
+        self.where = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", where)  # to be shown: no password
         url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
         try:
             self.engine = create_engine(url, pool_pre_ping=True)  # a server may be restarted
@@ -52,7 +54,9 @@ class Store:
                 event.listen(self.engine, "connect", _make_durable)
             self._create()
         except (ArgumentError, NoSuchModuleError, ImportError, SQLAlchemyError) as error:
-            raise PudaError(f"cannot open the verdicts {where}: {_first_line(error)}") from None
+            raise PudaError(
+                f"cannot open the verdicts {self.where}: {_first_line(error)}"
+            ) from None
 
     def add(self, verdict: Verdict, *, run: str, data: str) -> Verdict:
         """Keep a verdict; returns it with the time at which it was kept."""
