@@ -162,7 +162,7 @@ def test_a_damaged_file_is_named(tmp_path, text):
 
 def test_the_file_of_another_version_is_named_with_the_remedy(fitted, tmp_path):
     replace(fitted, slopes=fitted.slopes[:5]).save(RunFolder(tmp_path))
-    with pytest.raises(RunError, match="another version of puda: run puda calibrate"):
+    with pytest.raises(RunError, match="another version of puda: puda calibrate fits it anew"):
         Calibration.load(RunFolder(tmp_path))
 
 

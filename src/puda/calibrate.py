@@ -103,7 +103,7 @@ class Calibration:
         except (ValueError, TypeError) as error:
             raise RunError(f"{folder.path} is damaged: {FILE} ({error})") from None
         if len(found.slopes) != len(FEATURES):
-            raise RunError(f"{path} is of another version of puda: run puda calibrate {folder.path}")
+            raise RunError(f"{path} is of another version of puda: puda calibrate fits it anew")
         return found
 
 
