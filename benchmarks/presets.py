@@ -1,6 +1,7 @@
 """The presets beside each other on two small graphs: `python benchmarks/presets.py`.
 
-Each finished run is kept in benchmarks/results/presets.jsonl; a second call measures what is missing.
+Each finished run is kept in benchmarks/results/presets.jsonl; a second call measures what is
+missing.
 Writes docs/presets.md.
 """
 
@@ -37,8 +38,8 @@ def page(results: list[dict[str, object]]) -> str:
     lines = [
         "# The presets on two small graphs",
         "",
-        "MRR of both sides, filtered, mean and standard deviation over seeds; seconds of training and",
-        "calibration. Made by `python benchmarks/presets.py`.",
+        "MRR of both sides, filtered, mean and standard deviation over seeds; seconds of training",
+        "and calibration. Made by `python benchmarks/presets.py`.",
         "",
         "| graph | preset | validation | test | seconds | seeds |",
         "|---" * 6 + "|",
