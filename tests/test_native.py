@@ -23,6 +23,7 @@ from puda.data.index import KnownAnswers
 from puda.errors import Diverged
 from puda.evaluation import ranking
 from puda.scoring.base import ScoringFunction
+from puda.scoring.convkb import ConvKB
 from puda.scoring.rotate import RotatE
 from puda.scoring.transe import TransE
 from puda.tables import RowAdagrad
@@ -458,6 +459,50 @@ def test_a_row_that_is_not_finite_has_no_finite_score(kind, bad):
         candidates[1, place] = bad
         scores = kind(ring(), 38).match(normal(2, 38, seed=1), candidates)
         assert scores.isfinite().tolist() == [[True, False, True]] * 2
+
+
+# --- rectified sums
+
+
+@compiled
+@pytest.mark.parametrize("shape", [*SHAPES, (70,), (5, 131)])
+@pytest.mark.parametrize("dim", [1, 7, 8, 19])
+def test_rectified_sums_and_their_gradients_are_exact_with_kernels_and_without(dim, shape):
+    filters = 3
+    inputs = [normal(5, filters, dim + 1), normal(*shape, dim, seed=1)]
+    gradient = normal(5, shape[-1], seed=2)
+
+    def scored(dtype: torch.dtype, *, by_formula: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = ConvKB(ring(), dim, filters=filters).eval().to(dtype)
+        leaves = [x.to(dtype, copy=True).requires_grad_() for x in inputs]
+        question, candidates = leaves
+        if by_formula:
+            x, a = question[:, None, :, :-1], question[:, None, :, -1:]
+            maps = torch.relu(x + a * candidates.unsqueeze(-2))  # (Q, P, K, d)
+            scores = (maps * model.weight).sum((-2, -1)) + model.offset
+        else:
+            scores = model.match(question, candidates)
+        scores.backward(gradient.to(dtype))
+        return [scores.detach(), *(x.grad for x in (*leaves, model.weight, model.offset))]
+
+    expected = scored(torch.float64, by_formula=True)
+    found = scored(torch.float32, by_formula=False)
+    with without_kernels():
+        plain = scored(torch.float32, by_formula=False)
+    for one, other, true in zip(found, plain, expected, strict=True):
+        assert close(one, true, atol=1e-4)
+        assert close(other, true, atol=1e-4)
+
+
+@compiled
+def test_a_number_that_is_none_stays_none_in_a_rectified_sum():
+    for place in range(19):
+        candidates = normal(6, 19)
+        candidates[1, place] = torch.nan
+        model = ConvKB(ring(), 19, filters=2).eval()
+        scores = model.match(normal(2, 2, 20, seed=1), candidates)
+        assert scores.isfinite().tolist() == [[True, False, True, True, True, True]] * 2
 
 
 # --- threads

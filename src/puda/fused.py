@@ -196,6 +196,28 @@ def distance(question: Tensor, candidates: Tensor, *, complex_rows: bool = False
     return _apply(_Distance, question, candidates, complex_rows)
 
 
+class _Rectified(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor, w: Tensor, candidates: Tensor) -> Tensor:
+        ctx.save_for_backward(x, a, w, candidates)
+        return native.rectified(x, a, w, candidates)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        x, a, w, candidates = ctx.saved_tensors
+        return native.rectified_slope(x, a, w, candidates, gradient.contiguous())
+
+
+def rectified(x: Tensor, a: Tensor, w: Tensor, candidates: Tensor) -> Tensor | None:
+    """sum_fk w_fk max(0, x_fk + a_f c_k) of x, w (Q, K, d) and a (Q, K): (Q, P).
+
+    Candidates are shared (P, d) or own (Q, N, d). None: there is no kernel for it.
+    """
+    inputs = tuple(part.contiguous() for part in (x, a, w))
+    return _apply(_Rectified, *inputs, candidates) if native.fits(*inputs, candidates) else None
+
+
 class Wires:
     """Edges (n,) from rows of one or two tables to groups, with the orders that kernels need.
 

@@ -443,6 +443,114 @@ void puda_distance_slope(int complex, const float *q, const float *c, const floa
                 add_slope(complex, c + j * d, q + i * d, g[i * columns + j], d, dc + j * d);
 }
 
+/* Sums of w[f][k] max(0, x[f][k] + a[f] c[k]) over filters f and numbers k: what ConvKB scores by. A
+ * question has x (filters, d), a (filters,) and w (filters, d); candidates c are shared (columns, d)
+ * or own to each question (rows, columns, d). */
+static inline Floats rectify(Floats x) { return pick(x <= 0.0f, all(0.0f), x); }
+
+static inline void rectify_four(const float *x, float a, const float *w, const float *const c[4],
+                                int64_t here, Floats total[4]) {
+    const Floats own = load_some(x, here, 0.0f), weight = load_some(w, here, 0.0f);
+    for (int n = 0; n < 4; n++)
+        total[n] += weight * rectify(own + a * load_some(c[n], here, 0.0f));
+}
+
+enum { TILE = 64 }; /* candidates that stay in cache while the questions pass by */
+
+void puda_rectified(const float *x, const float *a, const float *w, const float *c, int64_t rows,
+                    int64_t columns, int64_t filters, int64_t d, int own, float *out) {
+    const int64_t tiles = (columns + TILE - 1) / TILE;
+#pragma omp parallel for collapse(2) schedule(static)
+    for (int64_t t = 0; t < tiles; t++)
+        for (int64_t i = 0; i < rows; i++) {
+            const float *block = own ? c + i * columns * d : c;
+            const int64_t stop = (t + 1) * TILE < columns ? (t + 1) * TILE : columns;
+            for (int64_t j = t * TILE; j < stop; j += 4) {
+                Floats total[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
+                for (int64_t f = 0; f < filters; f++) {
+                    const int64_t at = (i * filters + f) * d;
+                    for (int64_t k = 0; k < d; k += LANES) {
+                        const float *some[4]; /* the last ones may be fewer */
+                        for (int n = 0; n < 4; n++)
+                            some[n] = block + (j + n < stop ? j + n : j) * d + k;
+                        const float slope = a[i * filters + f];
+                        if (k + LANES <= d) rectify_four(x + at + k, slope, w + at + k, some, LANES, total);
+                        else rectify_four(x + at + k, slope, w + at + k, some, d - k, total);
+                    }
+                }
+                for (int n = 0; n < 4 && j + n < stop; n++)
+                    out[i * columns + j + n] = sum(total[n]);
+            }
+        }
+}
+
+/* Of one filter of a question and up to eight numbers: sums over its candidates. */
+static inline void rectified_question(const float *x, float a, const float *w, const float *c,
+                                      const float *g, int64_t columns, int64_t d, int64_t here,
+                                      float *dx, float *dw, Floats *da) {
+    const Floats own = load_some(x, here, 0.0f), weight = load_some(w, here, 0.0f);
+    Floats passed = all(0.0f), moved = all(0.0f), heard = all(0.0f);
+    for (int64_t j = 0; j < columns; j++) {
+        const Floats row = load_some(c + j * d, here, 0.0f), z = own + a * row;
+        const Floats slope = pick(z > 0.0f, all(g[j]), all(0.0f));
+        passed += slope, moved += slope * row, heard += slope * z;
+    }
+    store_some(dx, here, weight * passed);
+    store_some(dw, here, heard);
+    *da += weight * moved;
+}
+
+/* Of a pair and up to eight numbers: the sum over filters. */
+static inline void rectified_candidate(const float *x, const float *a, const float *w, const float *c,
+                                       float g, int64_t filters, int64_t d, int64_t here, float *dc) {
+    const Floats row = load_some(c, here, 0.0f);
+    Floats total = all(0.0f);
+    for (int64_t f = 0; f < filters; f++) {
+        const Floats z = load_some(x + f * d, here, 0.0f) + a[f] * row;
+        total += pick(z > 0.0f, a[f] * load_some(w + f * d, here, 0.0f), all(0.0f));
+    }
+    store_some(dc, here, load_some(dc, here, 0.0f) + g * total);
+}
+
+/* Gradients by x, a, w and c; that by c starts from zero. */
+void puda_rectified_slope(const float *x, const float *a, const float *w, const float *c,
+                          const float *g, int64_t rows, int64_t columns, int64_t filters, int64_t d,
+                          int own, float *dx, float *da, float *dw, float *dc) {
+#pragma omp parallel for collapse(2) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = 0; f < filters; f++) {
+            const float *block = own ? c + i * columns * d : c, *slope = g + i * columns;
+            const int64_t at = (i * filters + f) * d;
+            const float by = a[i * filters + f];
+            Floats total = all(0.0f);
+            int64_t k = 0;
+            for (; k + LANES <= d; k += LANES)
+                rectified_question(x + at + k, by, w + at + k, block + k, slope, columns, d, LANES,
+                                   dx + at + k, dw + at + k, &total);
+            if (k < d)
+                rectified_question(x + at + k, by, w + at + k, block + k, slope, columns, d, d - k,
+                                   dx + at + k, dw + at + k, &total);
+            da[i * filters + f] = sum(total);
+        }
+    const int64_t groups = own ? rows : (columns + TILE - 1) / TILE;
+#pragma omp parallel for schedule(static)
+    for (int64_t t = 0; t < groups; t++)
+        for (int64_t i = own ? t : 0; i < (own ? t + 1 : rows); i++) {
+            const int64_t stop = own || (t + 1) * TILE > columns ? columns : (t + 1) * TILE;
+            for (int64_t j = own ? 0 : t * TILE; j < stop; j++) {
+                const int64_t pair = i * columns + j, row = (own ? pair : j) * d;
+                const float *question = x + i * filters * d, *weight = w + i * filters * d;
+                int64_t k = 0;
+                for (; k + LANES <= d; k += LANES)
+                    rectified_candidate(question + k, a + i * filters, weight + k, c + row + k, g[pair],
+                                        filters, d, LANES, dc + row + k);
+                if (k < d)
+                    rectified_candidate(question + k, a + i * filters, weight + k, c + row + k, g[pair],
+                                        filters, d, d - k, dc + row + k);
+            }
+        }
+}
+
 /* Adagrad on the rows of a table. Ids may repeat: their gradients are summed first, in order.
  * Gradients come in blocks of rows; slot (entities) is scratch space, -1 between calls. */
 int puda_adagrad(float *weight, float *state, int64_t d, const int64_t *ids, int64_t blocks,

@@ -52,6 +52,8 @@ _SIGNATURES = {
     "puda_edge_dot": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
     "puda_distance": (None, c_int, _P, _P, _N, _N, _N, c_int, _P),
     "puda_distance_slope": (None, c_int, _P, _P, _P, _N, _N, _N, c_int, _P, _P),
+    "puda_rectified": (None, _P, _P, _P, _P, _N, _N, _N, _N, c_int, _P),
+    "puda_rectified_slope": (None, _P, _P, _P, _P, _P, _N, _N, _N, _N, c_int, _P, _P, _P, _P),
     "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
 }
 
@@ -177,6 +179,29 @@ def distance_slope(
         _at(to_candidates),
     )
     return to_question, to_candidates
+
+
+def rectified(x: Tensor, a: Tensor, w: Tensor, candidates: Tensor) -> Tensor:
+    """Return sums (Q, P) of w max(0, x + a c) over filters and rows (P, d) or (Q, N, d)."""
+    assert library is not None
+    own, columns = candidates.dim() == 3, candidates.shape[-2]
+    out = x.new_empty(len(x), columns)
+    inputs = _at(x), _at(a), _at(w), _at(candidates)
+    library.puda_rectified(*inputs, *out.shape, *x.shape[1:], own, _at(out))
+    return out
+
+
+def rectified_slope(
+    x: Tensor, a: Tensor, w: Tensor, candidates: Tensor, gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """Turn a gradient (Q, P) of `rectified` into those of its four inputs."""
+    assert library is not None
+    own, inputs = candidates.dim() == 3, (x, a, w, candidates)
+    slopes = (*(torch.empty_like(part) for part in inputs[:3]), torch.zeros_like(candidates))
+    library.puda_rectified_slope(
+        *map(_at, inputs), _at(gradient), *gradient.shape, *x.shape[1:], own, *map(_at, slopes)
+    )
+    return slopes
 
 
 def adagrad(

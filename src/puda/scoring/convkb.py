@@ -6,6 +6,7 @@ from torch.nn.functional import dropout
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
+from puda.fused import rectified
 from puda.scoring.base import TiledScoring
 from puda.scoring.conve import xavier
 
@@ -45,12 +46,19 @@ class ConvKB(TiledScoring):
         filtered = given.unsqueeze(-1) * anchor.unsqueeze(1) + middle + self.bias.unsqueeze(-1)
         return torch.cat([filtered, asked.unsqueeze(-1)], dim=-1)
 
+    def match(self, question: Tensor, candidates: Tensor) -> Tensor:
+        """Score in one pass where there is a kernel and otherwise by tiles."""
+        # One draw per question serves its candidates: one for each would cost ten times the rest.
+        weight = self.weight.expand(len(question), -1, -1)
+        weight = dropout(weight, self.dropout, self.training)
+        sums = rectified(question[..., :-1], question[..., -1], weight, candidates)
+        return super().match(question, candidates) if sums is None else sums + self.offset
+
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Add the answer's part and reduce: (Q, 1, K, d + 1) and (1 or Q, P, d) -> (Q, P)."""
         filtered, asked = question[..., :-1], question[..., -1:]
         maps = torch.relu(filtered + asked * candidates.unsqueeze(2))  # (Q, P, K, d)
         if not (self.training and self.dropout):
             return maps.flatten(2) @ self.weight.flatten() + self.offset
-        # One draw per question serves its candidates: one for each would cost ten times the rest.
         weight = dropout(self.weight.expand(len(question), -1, -1), self.dropout)
         return (maps.flatten(2) @ weight.flatten(1).unsqueeze(2)).squeeze(2) + self.offset
