@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import puda
+from puda.complete import complete
 from puda.config import Config
 from puda.errors import PudaError
 from puda.runs import RunFolder
@@ -161,3 +162,16 @@ def test_the_command_trains_and_shows_agreement(command, tmp_path):
     assert "of 2" in asked.out
     told = command("predict", out, "--head", "a0", "--relation", "likes", "-k", 2, "--json")
     assert {p["members"] for p in json.loads(told.out)} == {2}
+
+
+def test_completion_tells_how_many_members_have_a_fact_among_their_own_best(original):
+    facts = complete(RunFolder(original).load(), per_relation=5)
+    own = [complete(member.load(), per_relation=5) for member in RunFolder(original).members]
+    listed = [set(each.select("head", "relation", "tail").rows()) for each in own]
+    expected = [
+        sum(fact in each for each in listed)
+        for fact in facts.select("head", "relation", "tail").rows()
+    ]
+    assert facts["agreement"].to_list() == expected
+    assert 0 < sum(expected) < 3 * len(facts)  # they agree on some and not on all
+    assert set(facts["members"]) == {3}

@@ -26,6 +26,7 @@ from puda.data.index import KnownAnswers
 from puda.errors import Diverged, PudaError
 from puda.machine import free_memory
 from puda.runs import Trained, replacing
+from puda.scoring.ensemble import Ensemble
 from puda.training.trainer import Listener
 from puda.types import Ids, Questions, Side
 
@@ -101,11 +102,13 @@ def complete(
     link nothing with itself, and if `pruned` what `candidates` does not admit.
 
     Columns: head, relation, tail (labels), score, probability if there is one, and the rank in the
-    relation. With a `path` they are written there as its ending says (puda.exports). Until then
-    the folder <path>.parts holds what was found in each finished relation, named by a digest of
-    model, candidates, limit and lowest score: the same call goes on from there, another does not
-    take it for its own. Scores and questions take up to `memory` megabytes at a time, but at least
-    one pair's; by default a quarter of what is free. The listener hears of each relation.
+    relation; of an ensemble also how many of its `members` agree: have the fact among as many best
+    of their own as are found in the relation. With a `path` they are written there as its ending
+    says (puda.exports). Until then the folder <path>.parts holds what was found in each finished
+    relation, named by a digest of model, candidates, limit and lowest score: the same call goes on
+    from there, another does not take it for its own. Scores and questions take up to `memory`
+    megabytes at a time, but at least one pair's; by default a quarter of what is free. The listener
+    hears of each relation.
     """
     for name, number in (("top", top), ("per_relation", per_relation)):
         if number is not None and number < 1:
@@ -120,12 +123,13 @@ def complete(
     model = "" if folder is None else _fingerprint(trained)
     order = [*(["probability"] if calibration else []), "score", "relation", "head", "tail"]
     floor = -math.inf if minimum is None or calibration is not None else minimum
+    members = _members(trained)
     best: list[pl.DataFrame] = []
     for done, relation in enumerate(chosen, start=1):
         heads, tails = candidates(graph, relation, pruned=pruned)
         search = Search(relation, heads, tails, limit, floor)
         part = None if folder is None else folder / _part_name(model, search)
-        found = _find_once(trained, search, memory, part)
+        found = _find_once(trained, members, search, memory, part)
         best.append(_ranked(trained, found, relation, calibration, minimum, order))
         if top is not None:  # otherwise none can be dropped
             best = [_first(pl.concat(best), order, top)]
@@ -235,17 +239,49 @@ class _Best:
 
 
 def _find_once(
-    trained: Trained, search: Search, memory: int | None, part: Path | None
+    trained: Trained,
+    members: Sequence[Trained],
+    search: Search,
+    memory: int | None,
+    part: Path | None,
 ) -> pl.DataFrame:
     """Read what was found before from its file; if there is none, find it and write it there."""
     if part is None:
-        return _find(trained, search, memory)
+        return _find_together(trained, members, search, memory)
     with suppress(OSError, pl.exceptions.PolarsError):  # a machine that went down may leave rubbish
         return pl.read_parquet(part, glob=False)
-    found = _find(trained, search, memory)
+    found = _find_together(trained, members, search, memory)
     with replacing(part) as file:
         found.write_parquet(file)
     return found
+
+
+def _members(trained: Trained) -> list[Trained]:
+    """Return the members of an ensemble; none for a single model."""
+    if not isinstance(trained.model, Ensemble):
+        return []
+    tables = trained.entities.chunk(len(trained.model), dim=1)
+    pairs = zip(trained.model.members, tables, strict=True)
+    return [replace(trained, model=model, entities=table.contiguous()) for model, table in pairs]
+
+
+def _find_together(
+    trained: Trained, members: Sequence[Trained], search: Search, memory: int | None
+) -> pl.DataFrame:
+    """Find facts, and count the members that have them among as many best of their own."""
+    found = _find(trained, search, memory)
+    if not members:
+        return found
+    alone = replace(search, limit=max(1, len(found)), floor=-math.inf)
+    votes = np.zeros(len(found), dtype=np.int64)
+    for member in members:
+        own = _find(member, alone, memory)
+        pair, theirs = (
+            facts["head"].to_numpy() * trained.graph.num_entities + facts["tail"].to_numpy()
+            for facts in (found, own)
+        )
+        votes += np.isin(pair, theirs)
+    return found.with_columns(agreement=pl.Series(votes), members=pl.lit(len(members)))
 
 
 def _find(trained: Trained, search: Search, memory: int | None) -> pl.DataFrame:
@@ -338,7 +374,9 @@ def _ranked(
     order: Sequence[str],
 ) -> pl.DataFrame:
     """Add to a relation's facts, best first, what the result says of them."""
-    facts = found.select("head", pl.lit(relation).alias("relation"), "tail", "score")
+    facts = found.select(
+        "head", pl.lit(relation).alias("relation"), "tail", pl.exclude("head", "tail")
+    )
     if calibration is not None:
         ids = facts.select("head", "relation", "tail").to_numpy().astype(np.int64)
         chance = pl.Series("probability", calibration.probability(trained, ids), pl.Float64)
