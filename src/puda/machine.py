@@ -43,6 +43,7 @@ def _multiplies_bfloat16() -> bool:
 def halved(wanted: bool) -> torch.autocast:
     """Within it convolutions and linear maps multiply in bfloat16, where the CPU can do so itself.
 
-    A step of ConvE's convolution then takes half the time; what they feed and sums stay float32.
+    A step of ConvE's convolution then takes half the time. Weights stay float32; what comes out has
+    to be turned back.
     """
     return torch.autocast("cpu", torch.bfloat16, enabled=wanted and _multiplies_bfloat16())
