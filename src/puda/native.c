@@ -231,6 +231,26 @@ int puda_count(const float *scores, int64_t rows, int64_t n, const int64_t *firs
     return finite;
 }
 
+/* How many values of a stretch of x stand before a value, equals counting half: item i looks at
+ * x[begin[i] .. begin[i] + length[i] - 1]. */
+void puda_ahead(const float *x, const int64_t *begin, const int64_t *length, const float *value,
+                int64_t items, double *out) {
+#pragma omp parallel for schedule(dynamic, 64)
+    for (int64_t i = 0; i < items; i++) {
+        const float *from = x + begin[i], own = value[i];
+        const int64_t n = length[i];
+        Ints above = {0}, level = {0};
+        int64_t j = 0, more = 0, same = 0;
+        for (; j + LANES <= n; j += LANES) {
+            above -= load(from + j) > own;
+            level -= load(from + j) == own;
+        }
+        for (int k = 0; k < LANES; k++) more += above[k], same += level[k];
+        for (; j < n; j++) more += from[j] > own, same += from[j] == own;
+        out[i] = (double)more + 0.5 * (double)same;
+    }
+}
+
 /* The place of a question in the sorted ones; `questions` where it is not among them. */
 static inline int64_t place_of(int64_t key, const int64_t *keys, int64_t questions) {
     int64_t low = 0, high = questions;

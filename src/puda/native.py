@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ctypes import c_float, c_int, c_int64, c_void_p
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch  # before the library is loaded: both then share one OpenMP and its threads
@@ -45,6 +46,7 @@ _SIGNATURES = {
     "puda_softplus_mean": (None, _P, _P, _P, _N, _N, _P, _P),
     "puda_softplus_slope": (None, _P, _P, _P, _P, _N, _N, _P, _P),
     "puda_count": (c_int, _P, _N, _N, _P, _P, _P, _P, _P, _P, _P, _P),
+    "puda_ahead": (None, _P, _P, _P, _P, _N, _P),
     "puda_mark": (c_int, _P, _N, _P, _N, _P, _N, _P, _P, _P, _P),
     "puda_row_dot": (None, _P, _P, _N, _N, _P),
     "puda_product": (None, _P, _P, _N, _N, _N, _P),
@@ -252,3 +254,16 @@ def count(
     assert all(array.flags.c_contiguous for array in arrays)
     at = (array.ctypes.data for array in arrays)
     return bool(library.puda_count(_at(scores), *scores.shape, *at)), counts
+
+
+def ahead(
+    values: NDArray[np.floating[Any]], begin: Ids, length: Ids, own: NDArray[np.floating[Any]]
+) -> NDArray[np.float64]:
+    """Count in the stretch of each item (n,) the values before its own, equals as half: (n,)."""
+    assert library is not None
+    out = np.empty(len(own))
+    arrays = values, begin, length, own, out
+    assert all(array.flags.c_contiguous for array in arrays)
+    v, b, n, o, to = (array.ctypes.data for array in arrays)
+    library.puda_ahead(v, b, n, o, len(own), to)
+    return out
