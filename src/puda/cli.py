@@ -7,6 +7,7 @@ a command prints one JSON document on standard output and nothing else there.
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,6 +83,15 @@ def prepare(
 
 def _print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _draw(svg: Path | None, drawing: Callable[[], str]) -> None:
+    """Write a picture if one is wanted."""
+    from puda.runs import replacing
+
+    if svg is not None:
+        with replacing(svg) as part:
+            part.write_text(drawing(), encoding="utf-8")
 
 
 @app.command()
@@ -279,7 +289,6 @@ def calibrate(
     from puda.api import open_run
     from puda.calibrate import COVERAGE, check, cover
     from puda.pictures import draw_reliability
-    from puda.runs import replacing
 
     opened = open_run(run)
     calibration = opened.calibrate()
@@ -287,9 +296,7 @@ def calibrate(
     covered = cover(opened.trained, calibration)
     what = "annotated true negatives" if calibration.negatives else "all other candidates"
     title = f"test facts among {what}"
-    if svg is not None:
-        with replacing(svg) as part:
-            part.write_text(draw_reliability(found, title), encoding="utf-8")
+    _draw(svg, lambda: draw_reliability(found, title))
     if as_json:
         _print_json({**found._asdict(), "coverage": covered._asdict()})
     else:
@@ -317,6 +324,9 @@ def complete(
         bool, typer.Option(help="Only entities that look like the relation's heads and tails.")
     ] = True,
     memory: Memory = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw how many are expected to be true into this file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the most plausible missing facts of the whole graph; a killed job goes on.
@@ -326,8 +336,11 @@ def complete(
     from puda import display
     from puda.api import open_run
     from puda.complete import estimate
+    from puda.pictures import draw_expected
 
     opened = open_run(run)
+    if svg is not None and opened.calibration is None:
+        raise PudaError(f"{run} has no probabilities to draw: puda calibrate fits them")
     if top is None and per_relation is None:
         top = 10_000
     cost = estimate(opened.trained, relations=relation, pruned=prune, memory=memory)
@@ -343,11 +356,17 @@ def complete(
             memory=memory,
             listener=listener,
         )
+    chances = facts["probability"].to_list() if "probability" in facts.columns else None
+    _draw(
+        svg, lambda: draw_expected(chances or [], f"missing facts of {opened.trained.graph.name}")
+    )
+    expected = None if chances is None else sum(chances)
     if as_json:
-        _print_json({"out": str(out), "facts": len(facts), **cost._asdict()})
+        _print_json({"out": str(out), "facts": len(facts), "expected": expected, **cost._asdict()})
     else:
         display.show_facts(facts.head(10))
-        display.show_text(f"{len(facts):,} facts are in {out}.")
+        true = "" if expected is None else f", of which {expected:,.1f} are expected to be true"
+        display.show_text(f"{len(facts):,} facts are in {out}{true}.")
 
 
 @app.command()
@@ -368,12 +387,9 @@ def explain(
     """
     from puda import display
     from puda.api import open_run
-    from puda.runs import replacing
 
     found = open_run(run).explain(head, relation, tail, k=k)
-    if svg is not None:
-        with replacing(svg) as part:
-            part.write_text(found.to_svg(), encoding="utf-8")
+    _draw(svg, found.to_svg)
     if as_json:
         _print_json(found.to_dict())
     else:
@@ -440,6 +456,9 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File for all facts, e.g. doubts.tsv.")
     ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw how fast doubt falls along the list into this file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List known facts that the rest of the graph speaks against: where errors may be.
@@ -448,13 +467,17 @@ def audit(
     """
     from puda import display, exports
     from puda.api import open_run
+    from puda.pictures import draw_doubt
 
     if out is not None:
         exports.writer(out)
+    opened = open_run(run)
     with display.counting("folds") as listener:
-        facts = open_run(run).audit(folds=folds, listener=listener)
+        facts = opened.audit(folds=folds, listener=listener)
     if out is not None:
         exports.write_facts(facts, out)
+    doubts = facts["doubt"].drop_nulls().to_list()
+    _draw(svg, lambda: draw_doubt(doubts, f"known facts of {opened.trained.graph.name}"))
     if as_json:
         _print_json(facts.head(k).to_dicts())
     else:
