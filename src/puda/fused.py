@@ -146,7 +146,7 @@ class _Product(Function):
 
 def product(question: Tensor, candidates: Tensor) -> Tensor:
     """Q C^T of questions (Q, d) and candidates (P, d), in tiles where there are many: (Q, P)."""
-    if len(candidates) <= COLUMNS:
+    if len(candidates) <= COLUMNS or torch.is_autocast_enabled("cpu"):
         return question @ candidates.T
     return _apply(_Product, question, candidates)
 

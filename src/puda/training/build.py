@@ -56,6 +56,7 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
         penalty=_penalty(config),
         relation_weight=config.objective.relation_weight,
         relation_share=config.objective.relation_share,
+        halved=config.training.halved,
         dropout=config.scoring.dropout,
         priors=_priors(config, graph),
     )

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from puda.errors import ConfigError, Diverged
 from puda.generator import Generator
+from puda.machine import halved
 from puda.regularizers import Regularizer
 from puda.sampling import Sampler
 from puda.scoring import ScoringFunction
@@ -44,6 +45,7 @@ class Learner:
     relation_share: float = 1.0  # of the facts that it is for
     dropout: float = 0.0  # on question vectors
     priors: Tensor | None = None  # (2, R) pi by side and relation; None: the objective's own
+    halved: bool = False  # the pool is scored in half precision
 
     @cached_property
     def normalizes(self) -> bool:
@@ -94,9 +96,11 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     if learner.dropout:
         question = model.drop(question, learner.dropout)
     own = question if owner is None else question.index_select(0, owner)
+    with halved(learner.halved):
+        others = model.match(question, pool.view(*unlabeled.ids.shape, model.row_dim))
     scores = Scores(
         positive=model.match(own, answer.unsqueeze(1)).squeeze(1),  # (F,)
-        unlabeled=model.match(question, pool.view(*unlabeled.ids.shape, model.row_dim)),  # (Q, N)
+        unlabeled=others.float() if learner.halved else others,  # (Q, N)
         synthetic=question.new_empty(len(question), 0),
         counted=unlabeled.counted,
         owner=owner,
