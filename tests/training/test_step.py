@@ -145,6 +145,23 @@ def test_the_risk_of_a_step_is_eq_16_worked_out_in_plain_loops(order):
     assert scores.synthetic.shape == (10, NUM_SYNTHETIC)
 
 
+@pytest.mark.parametrize("can", [True, False])
+def test_a_pool_is_scored_in_half_precision_where_the_processor_can(can, monkeypatch):
+    monkeypatch.setattr("puda.machine._multiplies_bfloat16", lambda: can)
+    plain, halved = make_learner(), make_learner()
+    halved.halved = True
+    (_, expected), (_, found) = (
+        train_step(learner, draw_batch(), stream(1, "draws")) for learner in (plain, halved)
+    )
+    assert torch.equal(found.positive, expected.positive)
+    assert found.unlabeled.dtype is torch.float32
+    assert torch.equal(found.unlabeled, expected.unlabeled) is not can
+    torch.testing.assert_close(found.unlabeled, expected.unlabeled, rtol=0.02, atol=0.1)
+    before, after = plain.entities.weight, halved.entities.weight
+    assert after.dtype is torch.float32
+    torch.testing.assert_close(after, before, rtol=0.02, atol=0.1)
+
+
 def test_one_step_of_the_discriminator_lowers_the_risk_on_its_own_batch():
     learner, batch = make_learner(rate=0.003), draw_batch()
     synthetic = invent(learner, NUM_SYNTHETIC)
