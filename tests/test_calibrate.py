@@ -1,7 +1,7 @@
 """Probabilities of a run: learned from held-out facts, and true of other held-out facts."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from puda.calibrate import (
     cover,
     draw_unlabeled,
     fact_scores,
+    is_foreign,
     places,
 )
 from puda.config import Config
@@ -162,7 +163,13 @@ def test_a_damaged_file_is_named(tmp_path, text):
 
 def test_the_file_of_another_version_is_named_with_the_remedy(fitted, tmp_path):
     replace(fitted, slopes=fitted.slopes[:5]).save(RunFolder(tmp_path))
-    with pytest.raises(RunError, match="another version of puda: puda calibrate fits it anew"):
+    remedy = "another version of puda: puda calibrate fits it anew"
+    with pytest.raises(RunError, match=remedy):
+        Calibration.load(RunFolder(tmp_path))
+    fields = asdict(fitted)
+    del fields["foreign"]
+    (tmp_path / calibration.FILE).write_text(json.dumps(fields))
+    with pytest.raises(RunError, match=remedy):
         Calibration.load(RunFolder(tmp_path))
 
 
@@ -217,6 +224,33 @@ def test_a_place_is_the_rank_among_entities_that_answer_such_questions(trained, 
     expected = [places_by_loop(trained, tuple(fact), known) for fact in facts.tolist()]
     found = places(trained, facts, graph.known("train"))
     np.testing.assert_allclose(found, expected)
+
+
+def test_an_entity_where_nothing_like_it_stands_is_improbable(trained, fitted):
+    graph = trained.graph
+    towns, persons, things = (
+        np.array([i for i, label in enumerate(graph.entities.labels) if label.startswith(kind)])
+        for kind in ("town", "person", "thing")
+    )
+    likes = np.full(len(towns), graph.relations.find("likes"))
+    strange = np.stack([towns, likes, things[: len(towns)]], axis=1)
+    plain = np.stack([persons[: len(towns)], likes, things[: len(towns)]], axis=1)
+    known = graph.known("train")
+    assert is_foreign(known, strange).all()
+    assert not is_foreign(known, plain).any()
+    assert not is_foreign(known, graph.valid).any()
+    assert fitted.foreign == pytest.approx(np.log(0.5 / (len(graph.valid) + 0.5)))
+    assert fitted.probability(trained, strange).max() < 1e-3
+    # The odds fall by facts beyond to one within, over pairs beyond to one within.
+    pairs = graph.num_entities**2 / (len(persons) * len(things)) - 1
+    within = replace(fitted, foreign=100.0).probability(trained, strange)  # never above it
+    told = fitted.probability(trained, strange)
+    odds = (told / (1 - told)) / (within / (1 - within))
+    np.testing.assert_allclose(odds, np.exp(fitted.foreign) / pairs, rtol=1e-6)
+    # With annotated negatives their number stands for that of the pairs.
+    told = replace(fitted, negatives=True).probability(trained, strange)
+    odds = (told / (1 - told)) / (within / (1 - within))
+    np.testing.assert_allclose(odds, np.exp(fitted.foreign), rtol=1e-6)
 
 
 def test_unlabeled_pairs_are_no_training_facts_but_of_their_entities(trained):

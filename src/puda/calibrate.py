@@ -70,6 +70,7 @@ class Calibration:
     prior: list[float]  # estimated share of true facts among the unlabeled pairs
     answers: list[list[float | None]]  # [tail, head]: how many answers hold the true one; None: all
     negatives: bool  # fitted to annotated true negatives, not to unlabeled pairs
+    foreign: float  # ln of how many facts lie beyond a relation's candidates, to one within
 
     @cached_property
     def shared(self) -> Logistic:
@@ -91,7 +92,22 @@ class Calibration:
         features = _features(trained, facts, index, self.center, self.scale, given)
         logit = self.shared.logit(features)
         slope, intercept = np.array(self.curves)[facts[:, 1]].T
-        return sigmoid(slope * logit + intercept)
+        return sigmoid(slope * logit + intercept + self._strangeness(index, facts))
+
+    def _strangeness(self, known: KnownAnswers, facts: Facts) -> Floats:
+        """Return what the logits of facts (n, 3) lose if an entity is no candidate for its place.
+
+        The fit knows only facts and pairs between a relation's candidates. Beyond them there are
+        fewer facts and more pairs: the odds fall by the ratio of both ratios.
+        """
+        loss = np.zeros(len(facts))
+        beyond = is_foreign(known, facts)
+        for relation in np.unique(facts[beyond, 1]).tolist():
+            heads, tails = (int(known.candidates(relation, side).sum()) for side in (1, 0))
+            within = max(heads * tails, 1)
+            pairs = 0.0 if self.negatives else np.log(known.num_entities**2 / within - 1)
+            loss[beyond & (facts[:, 1] == relation)] = min(0.0, self.foreign - pairs)
+        return loss
 
     def save(self, folder: RunFolder) -> None:
         """Write calibration.json into a run folder."""
@@ -105,9 +121,11 @@ class Calibration:
             return None
         try:
             found = cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise RunError(f"{folder.path} is damaged: {FILE} ({error})") from None
-        if len(found.slopes) != len(FEATURES):
+        except TypeError:
+            found = None  # other fields
+        if found is None or len(found.slopes) != len(FEATURES):
             raise RunError(f"{path} is of another version of puda: puda calibrate fits it anew")
         return found
 
@@ -157,7 +175,24 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
         priors,
         _answer_sets(trained),
         bool(len(annotated)),
+        _beyond(known, graph.valid) - (_beyond(known, annotated) if len(annotated) else 0.0),
     )
+
+
+def is_foreign(known: KnownAnswers, facts: Facts) -> np.ndarray:
+    """Say of facts (n, 3) whether their head or their tail is no candidate for its place."""
+    foreign = np.zeros(len(facts), dtype=bool)
+    for relation in np.unique(facts[:, 1]).tolist():
+        own = facts[:, 1] == relation
+        for side, column in ((Side.HEAD, 0), (Side.TAIL, 2)):
+            foreign[own] |= ~known.candidates(relation, int(side))[facts[own, column]]
+    return foreign
+
+
+def _beyond(known: KnownAnswers, facts: Facts) -> float:
+    """Return ln of how many facts lie beyond the candidates, to one within; half a fact on each."""
+    foreign = int(is_foreign(known, facts).sum())
+    return float(np.log((foreign + 0.5) / (len(facts) - foreign + 0.5)))
 
 
 def check(trained: Trained, calibration: Calibration, *, candidates: int = RIVALS) -> Reliability:

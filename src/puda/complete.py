@@ -22,20 +22,13 @@ from torch import Tensor
 from puda import exports
 from puda.calibrate import Calibration
 from puda.data.graph import SPLITS, KnowledgeGraph
-from puda.data.index import KnownAnswers
+from puda.data.index import SHARE
 from puda.errors import Diverged, PudaError
 from puda.machine import free_memory
 from puda.runs import Trained, replacing
 from puda.scoring.ensemble import Ensemble
 from puda.training.trainer import Listener
 from puda.types import Ids, Questions, Side
-
-SHARE = 0.05
-"""Of the entities of a place that must stand in another for all of them to be candidates there.
-
-With 0.05, the training facts of FB15k-237 admit 99.4 % of its test facts and leave 1 pair in 40 to
-score; of WN18RR, whose entities have few facts to tell them apart, 90 % and 1 in 3.6.
-"""
 
 QUESTIONS, TILE, STRIP = 256, 4_000_000, 65_536
 """So many questions are encoded, and so many pairs are scored and searched, at a time."""
@@ -191,23 +184,8 @@ def candidates(graph: KnowledgeGraph, relation: int, *, pruned: bool = True) -> 
     if not pruned:
         return (everything := np.arange(graph.num_entities)), everything
     known = graph.known(*SPLITS)
-    return _fit_for(relation, known), _fit_for(relation + graph.num_relations, known)
-
-
-def _fit_for(place: int, known: KnownAnswers) -> Ids:
-    """Return the entities that fit into a place: heads of r are place r, its tails place r + R.
-
-    An entity fits that stands there in a known fact, or in a place that shares enough of its
-    entities: of s, if |s and place| >= SHARE * |s|. What has a capital may have a currency, if
-    1 in 20 that have a capital are known to have one.
-    """
-    places, entities = np.divmod(known.keys, known.num_entities)  # each entity of each place once
-    here = np.zeros(known.num_entities, dtype=bool)
-    here[entities[places == place]] = True
-    number = 2 * known.num_relations
-    shared = np.bincount(places[here[entities]], minlength=number)
-    alike = shared >= SHARE * np.bincount(places, minlength=number)  # (2R,) `place` among them
-    return np.unique(entities[alike[places]])
+    heads, tails = (known.candidates(relation, side, SHARE) for side in (Side.HEAD, Side.TAIL))
+    return np.flatnonzero(heads), np.flatnonzero(tails)
 
 
 def _chosen(graph: KnowledgeGraph, labels: Sequence[str] | None) -> list[int]:
