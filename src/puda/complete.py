@@ -167,7 +167,7 @@ def estimate(
     start = time.perf_counter()
     _ask(trained, block.heads, largest, Side.TAIL)
     asked = time.perf_counter()
-    _find(trained, block, memory)
+    _find_together(trained, _members(trained), block, memory)
     spent = time.perf_counter() - asked
     question = (asked - start) / len(block.heads)
     pair = max(0.0, spent - question * (len(block.heads) + len(block.tails))) / block.pairs
