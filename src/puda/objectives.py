@@ -34,7 +34,6 @@ class _Others(NamedTuple):
     owner: Tensor | None  # (F,)
     counted: Tensor | None = None  # (Q, N)
     weight: Tensor | None = None  # (Q, N)
-    offset: Tensor | None = None  # (N,)
 
     def spread(self) -> "_Others":
         """Lay a question's others beside each of its positives: (F, N)."""
@@ -58,7 +57,7 @@ def pointwise(others: _Others) -> Tensor:
 
 def pairwise(others: _Others) -> Tensor:
     """Mean softplus(u - p): an entity ranked above its positive (Eqs. 11, 14)."""
-    positive, values, _, counted, weight, _ = others.spread()
+    positive, values, _, counted, weight = others.spread()
     if weight is not None:
         return (softplus(values - positive.unsqueeze(1)) * weight).sum(1).mean()
     return softplus_mean(values, positive, counted).mean()
@@ -67,13 +66,11 @@ def pairwise(others: _Others) -> Tensor:
 def listwise(others: _Others) -> Tensor:
     """Mean ln(1 + sum exp(u - p)): the positive is not first of them all (Plackett-Luce; ours).
 
-    That is softplus(ln sum exp(u) - p), so a question's sum serves all its positives. An entity
-    that stands for k others counts k times: its u is raised by ln k.
+    That is softplus(ln sum exp(u) - p), so a question's sum serves all its positives.
     """
     if others.weight is not None:
         raise ConfigError("a listwise risk weighs the unlabeled itself: use the sampler 'uniform'")
-    values = others.values if others.offset is None else others.values + others.offset
-    total = log_sum(values, others.counted)  # (Q,)
+    total = log_sum(others.values, others.counted)  # (Q,)
     if others.owner is not None:
         total = total.index_select(0, others.owner)
     return softplus(total - others.positive).mean()
@@ -95,17 +92,12 @@ def _synthetic_risk(scores: Scores, ordering: str) -> Tensor:
 
 
 def _unlabeled(scores: Scores) -> _Others:
-    return _Others(scores.positive, scores.unlabeled, scores.owner, *scores[3:5], scores.offset)
+    return _Others(scores.positive, scores.unlabeled, scores.owner, *scores[3:5])
 
 
 def _risk(others: _Others, ordering: str) -> Tensor:
     if ordering not in ORDERINGS:
         raise ConfigError(f"no ordering {ordering!r}: one of {', '.join(ORDERINGS)}")
-    if others.offset is not None and ordering != "listwise":
-        raise ConfigError(
-            f"a {ordering} risk counts every entity alike: use the sampler 'uniform', or"
-            " objective.options.ordering = listwise"
-        )
     if not others.values.numel():
         return (0 * others.positive).sum()  # zero, and still a function of the scores
     return ORDERINGS[ordering](others)
@@ -224,9 +216,7 @@ def softmax(scores: Scores) -> Risk:
 def margin(scores: Scores, *, width: NonNegative = 1.0) -> Risk:
     """Margin ranking (Bordes et al. 2013): mean max(0, width + u - p)."""
     positive, inverted = _positive_risks(scores)
-    if scores.offset is not None:
-        raise ConfigError("margin counts every entity alike: use the sampler 'uniform'")
-    _, values, _, counted, weight, _ = _unlabeled(scores).spread()
+    _, values, _, counted, weight = _unlabeled(scores).spread()
     loss = relu(width + values - scores.positive.unsqueeze(1))  # (F, N)
     if weight is None:  # equal parts for all that count
         counts = torch.ones_like(loss) if counted is None else counted
@@ -241,7 +231,7 @@ def bce(scores: Scores, *, smoothing: Share = 0.1) -> Risk:
     The mean of softplus(s) - y s over the C candidates of each question, answers included. With
     `training.grouped` and a pool of all entities this is KvsAll.
     """
-    if scores.weight is not None or scores.offset is not None:
+    if scores.weight is not None:
         raise ConfigError("bce counts every entity alike: use the sampler 'uniform'")
     positive, inverted = _positive_risks(scores)
     values = scores.unlabeled  # (Q, N)

@@ -79,7 +79,6 @@ class Scores(NamedTuple):
     weight: Tensor | None = None  # (Q, N) rows sum to 1: parts in a mean; None: equal parts
     owner: Tensor | None = None  # (F,) each positive's question; None: question i has positive i
     unlabeled_risk: Tensor | None = None  # R_u- where it is known already, a scalar
-    offset: Tensor | None = None  # (N,) ln of how many entities an unlabeled one stands for
     prior: Tensor | None = None  # (F,) pi of each positive's question; None: one for all
 
 

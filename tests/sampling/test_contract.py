@@ -250,11 +250,10 @@ def test_a_question_that_every_entity_answers_counts_none(variant):
 @every_sampler
 def test_a_run_that_was_interrupted_resumes_to_the_bits_of_one_that_was_not(variant, tmp_path):
     name, options = VARIANTS[variant]
-    ordering = "listwise" if SAMPLERS[name].listwise else "pairwise"
     config = Config.of(
         {
             "scoring": {"name": "distmult", "dim": 8},
-            "objective": {"name": "puda", "options": {"ordering": ordering}},
+            "objective": {"name": "puda", "options": {"ordering": "pairwise"}},
             "sampler": {"name": name, "num_unlabeled": 4, "options": options},
             "generator": {"num_synthetic": 0},
             "training": {"epochs": 4, "validate_every": 1, "patience": 0, "threads": 1},

@@ -54,7 +54,7 @@ def all_questions(graph: KnowledgeGraph) -> Batch:
 def check(graph: KnowledgeGraph, sampler: SANSSampler, pools: list[set[int]]) -> int:
     """Check the draws of every question against the pools; return how many fell back."""
     batch = all_questions(graph)
-    ids, counted, _ = sampler.draw(batch, score, stream(0, "draws"))
+    ids, counted = sampler.draw(batch, score, stream(0, "draws"))
     fallen_back = 0
     for row in range(len(ids)):
         anchor, relation, side = (
@@ -106,7 +106,7 @@ def path_graph(size: int) -> KnowledgeGraph:
 
 def draw_for(sampler: SANSSampler, anchor: int, side: int = 0) -> tuple[list[int], list[bool]]:
     questions = Questions(torch.tensor([anchor]), torch.tensor([0]), torch.tensor([side]))
-    ids, counted, _ = sampler.draw(Batch(questions, torch.tensor([0])), score, stream(0, "draws"))
+    ids, counted = sampler.draw(Batch(questions, torch.tensor([0])), score, stream(0, "draws"))
     return ids[0].tolist(), counted[0].tolist()
 
 
@@ -160,7 +160,7 @@ def test_a_pool_of_known_answers_falls_back_to_all_entities_that_are_none():
     hub, to = graph.entities.labels.index("hub"), graph.relations.labels.index("to")
     questions = Questions(torch.tensor([hub]), torch.tensor([to]), torch.tensor([0]))
     sampler = SANSSampler(graph, DRAWS, hops=1, walks=100)
-    ids, counted, _ = sampler.draw(Batch(questions, torch.tensor([0])), score, stream(0, "draws"))
+    ids, counted = sampler.draw(Batch(questions, torch.tensor([0])), score, stream(0, "draws"))
     assert {graph.entities.labels[i] for i in ids[0].tolist()} == {"hub", "other"}
     assert counted.all()
 

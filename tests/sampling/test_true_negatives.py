@@ -40,7 +40,7 @@ def graph(**negatives: list[tuple[str, str, str]]) -> KnowledgeGraph:
 def draw(sampler: TrueNegativesSampler, within: KnowledgeGraph) -> dict[str, tuple[Tensor, Tensor]]:
     """Return what is drawn for each question, as "aspirin treats" or "treats fever"."""
     questions, answers = Questions.both(torch.tensor(within.train))
-    ids, counted, _ = sampler.draw(Batch(questions, answers), score, stream(0, "draws"))
+    ids, counted = sampler.draw(Batch(questions, answers), score, stream(0, "draws"))
     label = [within.entities.labels[a] for a in questions.anchor.tolist()]
     names = [
         f"treats {x}" if side else f"{x} treats"
@@ -158,7 +158,7 @@ def test_a_shared_pool_holds_the_true_negatives_of_all_questions_and_counts_no_k
     questions, answers = Questions.both(torch.tensor(within.train))
     aspirin = Batch(questions[torch.tensor([0])], answers[:1])
     for seed in range(20):
-        ids, counted, _ = sampler.draw(aspirin, score, stream(seed, "draws"))
+        ids, counted = sampler.draw(aspirin, score, stream(seed, "draws"))
         assert ids.dim() == 1 and counted is not None and counted.shape == (1, len(ids))
         untrue = named(within, ids) & {"diabetes", "scurvy", "fracture"}
         assert len(untrue) >= 2  # as many as are drawn uniformly, of three

@@ -130,7 +130,7 @@ def test_in_a_shared_pool_exactly_the_known_answers_do_not_count(number):
     sampler = UniformSampler(graph, number)
     left_out = 0
     for epoch in range(20):
-        ids, counted, _ = sampler.draw(batch, score, stream(0, "draws", epoch))
+        ids, counted = sampler.draw(batch, score, stream(0, "draws", epoch))
         assert ids.dim() == 1
         assert len(set(ids.tolist())) == len(ids) <= number
         assert counted.tolist() == [
@@ -166,7 +166,7 @@ def test_a_shared_pool_holds_every_entity_equally_often(number):
 
 def test_unmasked_only_the_answer_itself_does_not_count():
     batch = all_questions(GRAPH)
-    ids, counted, _ = UniformSampler(GRAPH, 16, masked=False).draw(batch, score, stream(0, "draws"))
+    ids, counted = UniformSampler(GRAPH, 16, masked=False).draw(batch, score, stream(0, "draws"))
     assert counted.tolist() == [
         [i != answer for i in ids.tolist()] for answer in batch.answers.tolist()
     ]
@@ -180,7 +180,7 @@ def test_unmasked_all_answers_of_a_grouped_question_do_not_count():
     answers = torch.tensor([a for row in known for a in sorted(row)])
     owner = torch.repeat_interleave(torch.arange(3), torch.tensor([len(row) for row in known]))
     batch = Batch(questions, answers, owner)
-    ids, counted, _ = UniformSampler(GRAPH, 16, masked=False).draw(batch, score, stream(0, "draws"))
+    ids, counted = UniformSampler(GRAPH, 16, masked=False).draw(batch, score, stream(0, "draws"))
     assert counted.tolist() == [[i not in row for i in ids.tolist()] for row in known]
 
 
@@ -219,7 +219,7 @@ def test_own_and_shared_pools_estimate_the_same_risk(pool, number, ordering):
     sampler, draws = UniformSampler(graph, number, pool=pool), stream(0, "draws")
     risks = []
     for _ in range(1500):
-        ids, counted, _ = sampler.draw(batch, score, draws)
+        ids, counted = sampler.draw(batch, score, draws)
         risks.append(risk(table.gather(1, ids) if pool == "own" else table[:, ids], counted))
     error = np.std(risks) / math.sqrt(len(risks))
     assert abs(np.mean(risks) - exact) <= 4 * error + 1e-6

@@ -3,14 +3,12 @@
 from puda.sampling.base import Sampler, Unlabeled
 from puda.sampling.kbgan import KBGANSampler
 from puda.sampling.nscaching import NSCachingSampler
-from puda.sampling.popularity import PopularitySampler
 from puda.sampling.sans import SANSSampler
 from puda.sampling.true_negatives import TrueNegativesSampler
 from puda.sampling.uniform import SelfAdversarialSampler, UniformSampler
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": UniformSampler,
-    "popularity": PopularitySampler,
     "self-adversarial": SelfAdversarialSampler,
     "nscaching": NSCachingSampler,
     "kbgan": KBGANSampler,

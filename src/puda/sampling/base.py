@@ -19,18 +19,13 @@ class Unlabeled(NamedTuple):
 
     ids: Tensor  # (P,) one pool for the whole batch, or (Q, N) own to each question
     counted: Tensor | None = None  # (Q, N) False where an entity does not count; None: all do
-    offset: Tensor | None = None  # (P,) ln of how many entities each stands for; None: all alike
 
 
 class Sampler:
     """Draws unlabeled entities for a batch of questions.
 
-    Where `listwise`, each entity of a draw says how many it stands for, which only a listwise risk
-    can reckon with. `temperature` > 0 weighs them self-adversarially (Sun et al. 2019) in the mean
-    of the risk.
+    `temperature` > 0 weighs them self-adversarially (Sun et al. 2019) in the mean of the risk.
     """
-
-    listwise = False
 
     def __init__(self, graph: KnowledgeGraph, num_unlabeled: int, temperature: float = 0.0) -> None:
         self.known = graph.known("train")

@@ -61,9 +61,8 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
         priors=_priors(config, graph),
     )
     # A first look at nothing: what does not go together is told before any folder is made.
-    blank, drawn = torch.zeros(1, 1), learner.sampler
-    first = Scores(blank[0], blank, blank, weight=drawn.weigh(blank, None))
-    learner.objective(first._replace(offset=blank[0]) if drawn.listwise else first)
+    blank = torch.zeros(1, 1)
+    learner.objective(Scores(blank[0], blank, blank, weight=learner.sampler.weigh(blank, None)))
     return learner
 
 

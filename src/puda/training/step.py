@@ -104,7 +104,6 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         synthetic=question.new_empty(len(question), 0),
         counted=unlabeled.counted,
         owner=owner,
-        offset=unlabeled.offset,
     )
     scores = scores._replace(weight=learner.sampler.weigh(scores.unlabeled, scores.counted))
     if learner.priors is not None:
