@@ -20,6 +20,9 @@ With 0.05, the training facts of FB15k-237 admit 99.4 % of its test facts and le
 score; of WN18RR, whose entities have few facts to tell them apart, 90 % and 1 in 3.6.
 """
 
+KEPT = 64_000_000
+"""Bytes of candidates that are kept."""
+
 
 def ranges(starts: Ids, lengths: Ids) -> Ids:
     """Concatenate the ranges start .. start + length - 1."""
@@ -44,7 +47,7 @@ class KnownAnswers:
             keys, return_index=True
         )  # (U,) the questions that have answers
         self.offsets = np.append(first, len(keys))  # (U + 1,)
-        self.candidates = lru_cache(maxsize=64)(self._candidates)
+        self.candidates = lru_cache(max(8, KEPT // max(1, num_entities)))(self._candidates)
 
     def key(self, anchor: Ids, relation: Ids, side: Ids | int) -> Ids:
         """Number a question."""
@@ -92,16 +95,24 @@ class KnownAnswers:
         entities: |s and place| >= share * |s|. What has a capital may have a currency, if 1 in 20
         that have a capital are known to have one.
         """
-        places, entities = np.divmod(self.keys, self.num_entities)  # each entity of each place once
+        places, entities, sizes = self._places
         here = np.zeros(self.num_entities, dtype=bool)
-        # The heads of a relation are the anchors of its tail questions.
-        here[entities[places == (1 - side) * self.num_relations + relation]] = True
-        number = 2 * self.num_relations
-        shared = np.bincount(places[here[entities]], minlength=number)
-        alike = shared >= share * np.bincount(places, minlength=number)  # (2R,) `place` among them
+        start, width = self.seen(np.array(relation), side)
+        here[entities[start : start + width]] = True
+        shared = np.bincount(places[here[entities]], minlength=len(sizes))
+        alike = shared >= share * sizes  # (2R,) the place itself among them
         fit = np.zeros(self.num_entities, dtype=bool)
         fit[entities[alike[places]]] = True
         return fit
+
+    @cached_property
+    def _places(self) -> tuple[Ids, Ids, Ids]:
+        """Where entities stand, each once in each place (U,), and how many in each (2R,).
+
+        The heads of a relation, anchors of its tail questions, are place r; its tails are r + R.
+        """
+        places, entities = np.divmod(self.keys, self.num_entities)
+        return places, entities, np.bincount(places, minlength=2 * self.num_relations)
 
     @cached_property
     def _sizes(self) -> Ids:
