@@ -597,6 +597,9 @@ def test_facts_of_a_new_entity_are_added_to_a_run(command, run, tmp_path):
     result = command("add", run, new, "--out", tmp_path / "grown")
     assert result.code == 0, result.err
     assert "1 new entities, 2 new facts" in result.out
+    told = command("add", run, new, "--out", tmp_path / "again", "--json")
+    expected = {"out": str(tmp_path / "again"), "entities": 1, "facts": 2}
+    assert json.loads(told.out) == expected
     answers = command("predict", tmp_path / "grown", "--head", "person new", "--relation", "likes")
     assert answers.code == 0
     assert "thing 4" in answers.out

@@ -489,6 +489,7 @@ def add(
     run: RunPath,
     source: Annotated[str, typer.Argument(help="A file of facts; its entities may be new.")],
     out: Annotated[Path, typer.Option(help="New folder of the run.")],
+    as_json: Json = False,
 ) -> None:
     """Add facts and new entities to a run without retraining.
 
@@ -501,10 +502,12 @@ def add(
     before = open_run(run)
     after = before.add_facts(source, out)
     grown, graph = after.trained.graph, before.trained.graph
-    display.show_text(
-        f"{grown.num_entities - graph.num_entities:,} new entities,"
-        f" {len(grown.train) - len(graph.train):,} new facts. The run is in {out}."
-    )
+    entities, facts = grown.num_entities - graph.num_entities, len(grown.train) - len(graph.train)
+    if as_json:
+        _print_json({"out": str(out), "entities": entities, "facts": facts})
+    else:
+        text = f"{entities:,} new entities, {facts:,} new facts. The run is in {out}."
+        display.show_text(text)
 
 
 @app.command()
