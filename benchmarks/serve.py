@@ -2,8 +2,8 @@
 
 Clients ask about test facts of the run, one request after the other without a pause: of ten
 requests six are predictions (k = 10, tail and head questions by turns), three are searches with a
-typo, one is a verdict. Then the same with a second's pause between requests, as people would. The
-result is kept as a line of benchmarks/results/serve.jsonl and put into docs/serve.md.
+typo, one is a verdict. Then the same with a tenth of a second between requests, and with a second, as
+people would. The result is kept as a line of benchmarks/results/serve.jsonl and put into docs/serve.md.
 """
 
 import argparse
@@ -133,7 +133,7 @@ def measure(run: Path, seconds: float) -> dict[str, Any]:
             asyncio.run(_first(*place))
             ready = time.perf_counter() - start
             rounds = []
-            for length, pause in ((seconds, 0.0), (seconds / 2, 1.0)):
+            for length, pause in ((seconds, 0.0), (seconds / 2, 0.1), (seconds / 2, 1.0)):
                 spent = _processor_seconds(process.pid)
                 figures = asyncio.run(load.press(*place, seconds=length, pause=pause))
                 spent = _processor_seconds(process.pid) - spent
