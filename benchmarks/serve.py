@@ -2,8 +2,9 @@
 
 Clients ask about test facts of the run, one request after the other without a pause: of ten
 requests six are predictions (k = 10, tail and head questions by turns), three are searches with a
-typo, one is a verdict. Then the same with a tenth of a second between requests, and with a second, as
-people would. The result is kept as a line of benchmarks/results/serve.jsonl and put into docs/serve.md.
+typo, one is a verdict. Then the same with a tenth of a second between requests, and with a second,
+as people would. The result is kept as a line of benchmarks/results/serve.jsonl and put into
+docs/serve.md.
 """
 
 import argparse
