@@ -83,8 +83,12 @@ def in_a_loop(
             by = score if calibration is None else calibration.curve(r, score)
             rows.append((-by, -score, r, h, t))
         rows.sort(key=lambda row: row[1:])  # what scores highest is found
-        rows = rows[: min((n for n in (top, per_relation) if n is not None), default=None)]
-        rows = sorted(row for row in rows if -row[0] >= minimum)
+        limit = min((n for n in (top, per_relation) if n is not None), default=None)
+        if calibration is not None and limit is not None:
+            rows = rows[: max(limit, completion.DEPTH)]
+        elif limit is not None:
+            rows = rows[:limit]
+        rows = sorted(row for row in rows if -row[0] >= minimum)[:limit]
         found += [(*row, rank) for rank, row in enumerate(rows, start=1)]
     entity, relation = graph.entities.labels, graph.relations.labels
     shown = []
@@ -130,6 +134,7 @@ def cut(blocks: Blocks, share: float = completion.SHARE) -> Iterator[None]:
         mock.patch.object(completion, "TILE", blocks.tile),
         mock.patch.object(completion, "STRIP", blocks.strip),
         mock.patch.object(completion, "SHARE", share),
+        mock.patch.object(completion, "DEPTH", 4),
         mock.patch.object(completion, "free_memory", lambda: blocks.free),
     ):
         yield
@@ -407,7 +412,7 @@ def test_a_probability_orders_and_cuts(graph, seed, blocks, top, per_relation, m
     }
     with cut(blocks):
         facts = complete(trained, **asked)
-    assert facts.rows() == in_a_loop(trained, **asked)
+        assert facts.rows() == in_a_loop(trained, **asked)
     assert facts.columns[3:] == ["score", "probability", "rank"]
 
 
@@ -676,7 +681,7 @@ def test_memory_bounds_questions_and_scores(kilobytes):
     with mock.patch.object(trained.model, "match", spy), cut(Blocks(256, 10**6, 64, free)):
         complete(trained, top=1)
         foreseen = completion._plan(
-            trained, completion.Search(0, np.arange(60), np.arange(60), 1, 0.0), None
+            trained, completion.Search(0, np.arange(60), np.arange(60), 1, 1, 0.0), None
         )
     assert foreseen.size <= 1000 * kilobytes
     for (heads, tails), (asked, rows) in zip(sizes[::2], sizes[1::2], strict=True):

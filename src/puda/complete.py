@@ -33,6 +33,9 @@ from puda.types import Ids, Questions, Side
 QUESTIONS, TILE, STRIP = 256, 4_000_000, 65_536
 """So many questions are encoded, and so many pairs are scored and searched, at a time."""
 
+DEPTH = 1000
+"""Facts of a relation that are found by score, at least; the most probable of them are kept."""
+
 BYTES = 16
 """Of memory for a score: those of both sides, their mean, and what a scorer needs beside."""
 
@@ -56,6 +59,7 @@ class Search:
     heads: Ids  # (H,) candidates, sorted
     tails: Ids  # (T,)
     limit: int | None  # most facts to find
+    shown: int | None  # most of them that are kept
     floor: float  # lowest score that counts
 
     @property
@@ -88,20 +92,21 @@ def complete(
     """Find the most plausible facts that the graph does not hold, best first.
 
     A fact's score is the mean of its scores as an answer to (head, r, ?) and to (?, r, tail). Found
-    are at most `top` facts in all and `per_relation` of each relation, none below `minimum`. In a
-    relation the highest scores are found; with a calibration these are then ordered by probability,
-    in the relation and over all, and `minimum` is one. Ties go by score, then by the ids of
-    relation, head and tail. Left out are the known facts of all splits, loops of relations that
-    link nothing with itself, and if `pruned` what `candidates` does not admit.
+    are at most `top` facts in all and `per_relation` of each relation, none below `minimum`. With a
+    calibration facts are ordered by probability, in the relation and over all, and `minimum` is
+    one: of each relation the most probable of its highest scores, so many of them as are asked for
+    and at least 1,000. Ties go by score, then by the ids of relation, head and tail. Left out are
+    the known facts of all splits, loops of relations that link nothing with itself, and if `pruned`
+    what `candidates` does not admit.
 
     Columns: head, relation, tail (labels), score, probability if there is one, and the rank in the
-    relation; of an ensemble also how many of its `members` agree: have the fact among as many best
-    of their own as are found in the relation. With a `path` they are written there as its ending
-    says (puda.exports). Until then the folder <path>.parts holds what was found in each finished
-    relation, named by a digest of model, candidates, limit and lowest score: the same call goes on
-    from there, another does not take it for its own. Scores and questions take up to `memory`
-    megabytes at a time, but at least one pair's; by default a quarter of what is free. The listener
-    hears of each relation.
+    relation; of an ensemble also how many of its `members` agree: have the fact among the highest
+    scores of their own, as many of the relation as are asked for. With a `path` they are written
+    there as its ending says (puda.exports). Until then the folder <path>.parts holds what was found
+    in each finished relation, named by a digest of model, candidates, limits and lowest score: the
+    same call goes on from there, another does not take it for its own. Scores and questions take up
+    to `memory` megabytes at a time, but at least one pair's; by default a quarter of what is free.
+    The listener hears of each relation.
     """
     for name, number in (("top", top), ("per_relation", per_relation)):
         if number is not None and number < 1:
@@ -116,14 +121,15 @@ def complete(
     model = "" if folder is None else _fingerprint(trained)
     order = [*(["probability"] if calibration else []), "score", "relation", "head", "tail"]
     floor = -math.inf if minimum is None or calibration is not None else minimum
+    depth = limit if limit is None or calibration is None else max(limit, DEPTH)
     members = _members(trained)
     best: list[pl.DataFrame] = []
     for done, relation in enumerate(chosen, start=1):
         heads, tails = candidates(graph, relation, pruned=pruned)
-        search = Search(relation, heads, tails, limit, floor)
+        search = Search(relation, heads, tails, depth, limit, floor)
         part = None if folder is None else folder / _part_name(model, search)
         found = _find_once(trained, members, search, memory, part)
-        best.append(_ranked(trained, found, relation, calibration, minimum, order))
+        best.append(_ranked(trained, found, relation, calibration, minimum, order, limit))
         if top is not None:  # otherwise none can be dropped
             best = [_first(pl.concat(best), order, top)]
         listener(
@@ -161,7 +167,7 @@ def estimate(
         return Estimate(all_pairs, pairs, seconds=0.0, megabytes=0)
     largest = max(chosen, key=lambda r: math.prod(sizes[r]))
     heads, tails = candidates(graph, largest, pruned=pruned)
-    whole = Search(largest, heads, tails, limit=1000, floor=-math.inf)
+    whole = Search(largest, heads, tails, limit=DEPTH, shown=DEPTH, floor=-math.inf)
     plan = _plan(trained, whole, memory)
     block = replace(whole, heads=heads[: plan.block], tails=tails[: plan.span])
     start = time.perf_counter()
@@ -246,11 +252,12 @@ def _members(trained: Trained) -> list[Trained]:
 def _find_together(
     trained: Trained, members: Sequence[Trained], search: Search, memory: int | None
 ) -> pl.DataFrame:
-    """Find facts, and count the members that have them among as many best of their own."""
+    """Find facts, and count the members that have them among the best of their own."""
     found = _find(trained, search, memory)
     if not members:
         return found
-    alone = replace(search, limit=max(1, len(found)), floor=-math.inf)
+    wanted = len(found) if search.shown is None else min(search.shown, len(found))
+    alone = replace(search, limit=max(1, wanted), floor=-math.inf)
     votes = np.zeros(len(found), dtype=np.int64)
     for member in members:
         own = _find(member, alone, memory)
@@ -350,8 +357,9 @@ def _ranked(
     calibration: Calibration | None,
     minimum: float | None,
     order: Sequence[str],
+    limit: int | None,
 ) -> pl.DataFrame:
-    """Add to a relation's facts, best first, what the result says of them."""
+    """Add to a relation's facts, best first, what the result says of them, and keep the first."""
     facts = found.select(
         "head", pl.lit(relation).alias("relation"), "tail", pl.exclude("head", "tail")
     )
@@ -360,7 +368,7 @@ def _ranked(
         chance = pl.Series("probability", calibration.probability(trained, ids), pl.Float64)
         facts = facts.with_columns(chance)
         facts = facts if minimum is None else facts.filter(pl.col("probability") >= minimum)
-        facts = _first(facts, order, None)
+        facts = _first(facts, order, limit)
     return facts.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("rank"))
 
 
@@ -385,7 +393,9 @@ def _fingerprint(trained: Trained) -> str:
 
 def _part_name(model: str, search: Search) -> str:
     """Name the file of what a search finds after all that this depends on."""
-    digest = hashlib.sha256(f"{model} {search.relation} {search.limit} {search.floor}".encode())
+    digest = hashlib.sha256(
+        f"{model} {search.relation} {search.limit} {search.shown} {search.floor}".encode()
+    )
     for ids in (search.heads, search.tails):
         digest.update(f" {len(ids)} ".encode() + ids.tobytes())
     return f"{search.relation}-{digest.hexdigest()[:16]}.parquet"
