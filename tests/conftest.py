@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from clubs import clubs
 from console import Result
 from puda import cli
+from puda.config import Config
 from puda.data.datasets import DATASETS, load_dataset
 from puda.data.graph import KnowledgeGraph
+from puda.runs import Trained
+from puda.training.trainer import train
 
 settings.register_profile("puda", deadline=None, derandomize=True)
 settings.load_profile("puda")
@@ -50,3 +54,18 @@ def command(monkeypatch, capfd) -> Callable[..., Result]:
         return Result(code, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained_clubs(tmp_path_factory) -> Trained:
+    """Train on the clubs."""
+    config = Config.of(
+        {
+            "scoring": {"name": "complex", "dim": 32},
+            "objective": {"weight": 0.01},
+            "sampler": {"num_unlabeled": 64},
+            "generator": {"num_synthetic": 0},
+            "training": {"epochs": 15, "batch_size": 128, "threads": 1, "validate_every": 5},
+        }
+    )
+    return train(clubs(), config, tmp_path_factory.mktemp("calibrate") / "run").load()

@@ -5,66 +5,19 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-import torch
 
 from puda import calibrate as calibration
-from puda.calibrate import (
-    Calibration,
-    calibrate,
-    check,
-    cover,
-    draw_unlabeled,
-    fact_scores,
-    is_foreign,
-    places,
-)
-from puda.config import Config
-from puda.data.graph import KnowledgeGraph
+from puda.calibrate import Calibration, calibrate, check, cover, is_foreign
 from puda.errors import PudaError, RunError
 from puda.evaluation.ranking import rank
+from puda.pairs import draw_pairs
 from puda.predict import predict
 from puda.runs import RunFolder, Trained
-from puda.training.trainer import train
-from puda.types import Questions, Side
-
-
-def clubs(seed: int = 0) -> KnowledgeGraph:
-    """Persons of 6 clubs like most things of their own; `home` names the one town of each club."""
-    rng = np.random.default_rng(seed)
-    likes, homes = [], []
-    for club in range(6):
-        for i in range(12):
-            homes.append((f"person {club}.{i}", "home", f"town {club}"))
-            for j in range(12):
-                if rng.random() < 0.8:
-                    likes.append((f"person {club}.{i}", "likes", f"thing {club}.{j}"))
-    rng.shuffle(likes)
-    rng.shuffle(homes)
-    facts = [*likes, *homes]
-    held_out = {
-        "valid": likes[:110] + homes[:10],
-        "test": likes[110:220] + homes[10:20],
-    }
-    gone = {*map(tuple, held_out["valid"]), *map(tuple, held_out["test"])}
-    train_facts = [tuple(fact) for fact in facts if tuple(fact) not in gone]
-    return KnowledgeGraph.from_facts(
-        train_facts, **{k: [tuple(f) for f in v] for k, v in held_out.items()}, name="clubs"
-    )
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Trained:
-    """Train on the clubs."""
-    config = Config.of(
-        {
-            "scoring": {"name": "complex", "dim": 32},
-            "objective": {"weight": 0.01},
-            "sampler": {"num_unlabeled": 64},
-            "generator": {"num_synthetic": 0},
-            "training": {"epochs": 15, "batch_size": 128, "threads": 1, "validate_every": 5},
-        }
-    )
-    return train(clubs(), config, tmp_path_factory.mktemp("calibrate") / "run").load()
+def trained(trained_clubs) -> Trained:
+    return trained_clubs
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +28,9 @@ def fitted(trained) -> Calibration:
 def test_probabilities_are_shares_and_facts_have_higher_ones_than_others(trained, fitted):
     graph = trained.graph
     true = fitted.probability(trained, graph.test, known=("train", "valid"))
-    other = fitted.probability(trained, draw_unlabeled(graph, seed=7), known=("train", "valid"))
+    other = fitted.probability(
+        trained, draw_pairs(trained, size=2000, seed=7).facts, known=("train", "valid")
+    )
     assert (true >= 0).all() and (true <= 1).all()
     assert np.median(true) > 5 * np.median(other)
 
@@ -109,9 +64,31 @@ def test_one_town_is_home_so_that_a_second_is_unlikely(trained, fitted):
 
 def test_only_a_relation_with_enough_facts_has_a_curve_of_its_own(trained, fitted):
     by_label = dict(zip(trained.graph.relations.labels, fitted.curves, strict=True))
-    assert by_label["home"] == [1.0, 0.0]
-    assert by_label["likes"] != [1.0, 0.0]
+    assert by_label["home"][0] == 1
+    assert by_label["likes"][0] != 1
     assert len(fitted.prior) == 2 and all(0 <= prior <= 1 for prior in fitted.prior)
+
+
+def test_as_many_pairs_are_expected_to_be_true_as_the_prior_says(trained, fitted):
+    graph = trained.graph
+    pairs = draw_pairs(trained, size=calibration.SAMPLE, seed=0)
+    found = fitted.probability(trained, pairs.facts, known=("train",))
+    expected = []
+    for relation in range(2):
+        own = pairs.facts[:, 1] == relation
+        expected.append((found[own] * pairs.number[own]).sum())
+        share = expected[-1] / pairs.number[own].sum()
+        assert share == pytest.approx(fitted.prior[relation], rel=0.4)
+    assert sum(expected) >= 0.8 * len(graph.valid)
+
+
+def test_the_facts_that_are_missing_are_counted(trained, fitted):
+    # Of the training facts two in five more are hidden: three to six times as many are missing.
+    graph = trained.graph
+    hidden = np.random.default_rng(0).random(len(graph.train)) < 0.4
+    thinner = replace(graph, train=graph.train[~hidden])
+    found = calibrate(replace(trained, graph=thinner))  # a model that has seen them knows them
+    assert np.mean(found.prior) > 2 * np.mean(fitted.prior)
 
 
 def test_answer_sets_hold_most_test_answers(trained, fitted):
@@ -132,7 +109,9 @@ def test_a_set_of_all_answers_holds_every_one(trained, fitted):
 
 def test_true_negatives_are_used_where_there_are_any(trained):
     graph = trained.graph
-    untrue = draw_unlabeled(graph, seed=3)[:400]
+    rng = np.random.default_rng(3)
+    untrue = np.stack([graph.train[:, 0], graph.train[:, 1], rng.permutation(graph.train[:, 2])], 1)
+    untrue = untrue[~graph.known("train", "valid", "test").holds(untrue)]
     with_negatives = replace(graph, negatives={"valid": untrue[::2], "test": untrue[1::2]})
     judge = replace(trained, graph=with_negatives)
     found = calibrate(judge)
@@ -185,47 +164,6 @@ def test_a_graph_without_test_facts_cannot_be_checked(trained, fitted):
         check(replace(trained, graph=graph), fitted)
 
 
-# --- the parts
-
-
-def test_a_facts_score_is_the_mean_of_its_two_questions(trained):
-    fact = trained.graph.test[0]
-    (tail, _), (head, _) = (Questions.of(torch.tensor(fact[None]), side) for side in Side)
-    expected = (trained.score(tail)[0, fact[2]] + trained.score(head)[0, fact[0]]) / 2
-    assert fact_scores(trained, fact[None])[0] == pytest.approx(expected.item(), rel=1e-5)
-    assert len(fact_scores(trained, trained.graph.test[:0])) == 0
-    whole = fact_scores(trained, trained.graph.test)
-    assert fact_scores(trained, trained.graph.test, block=7) == pytest.approx(whole, rel=1e-5)
-
-
-def places_by_loop(trained: Trained, fact: tuple[int, int, int], known: set) -> list[float]:
-    head, relation, tail = fact
-    found = []
-    for side in Side:
-        anchor, answer = (head, tail) if side is Side.TAIL else (tail, head)
-        question = Questions(*(torch.tensor([x]) for x in (anchor, relation, int(side))))
-        scores = trained.score(question)[0]
-        near = {f[2 if side is Side.TAIL else 0] for f in known if f[1] == relation} - {answer}
-        ends = {(anchor, e) if side is Side.TAIL else (e, anchor): e for e in near}
-        rivals = [e for (h, t), e in ends.items() if (h, relation, t) not in known]
-        above = sum(float(scores[e] > scores[answer]) for e in rivals)
-        found.append(1 + above + sum(float(scores[e] == scores[answer]) for e in rivals) / 2)
-    return found
-
-
-@pytest.mark.parametrize("tile", [50, 8_000_000])
-def test_a_place_is_the_rank_among_entities_that_answer_such_questions(trained, tile, monkeypatch):
-    monkeypatch.setattr(calibration, "TILE", tile)
-    graph = trained.graph
-    known = {tuple(fact) for fact in graph.train.tolist()}
-    # Held-out facts, known ones, and pairs of entities that never stand where they do here.
-    odd = np.array([(5, 0, 2), (2, 1, 5), (7, 1, 7)])
-    facts = np.concatenate([graph.test[::9], graph.train[::40], odd])
-    expected = [places_by_loop(trained, tuple(fact), known) for fact in facts.tolist()]
-    found = places(trained, facts, graph.known("train"))
-    np.testing.assert_allclose(found, expected)
-
-
 def test_an_entity_where_nothing_like_it_stands_is_improbable(trained, fitted):
     graph = trained.graph
     towns, persons, things = (
@@ -251,18 +189,6 @@ def test_an_entity_where_nothing_like_it_stands_is_improbable(trained, fitted):
     told = replace(fitted, negatives=True).probability(trained, strange)
     odds = (told / (1 - told)) / (within / (1 - within))
     np.testing.assert_allclose(odds, np.exp(fitted.foreign), rtol=1e-6)
-
-
-def test_unlabeled_pairs_are_no_training_facts_but_of_their_entities(trained):
-    graph = trained.graph
-    drawn = draw_unlabeled(graph, seed=0)
-    train_facts = {tuple(fact) for fact in graph.train.tolist()}
-    assert not train_facts & {tuple(fact) for fact in drawn.tolist()}
-    for relation in range(graph.num_relations):
-        seen = graph.train[graph.train[:, 1] == relation]
-        own = drawn[drawn[:, 1] == relation]
-        assert set(own[:, 0]) <= set(seen[:, 0])
-        assert set(own[:, 2]) <= set(seen[:, 2])
 
 
 def test_predictions_carry_probability_and_margin(trained, fitted):

@@ -17,8 +17,8 @@ FLOORS = {
             "tables scoring objectives generator regularizers priors",
             "sampling evaluation runs",
             "training",
-            "predict calibrate complete exports audit explain fold_in experiments paper results"
-            " bench pictures verdicts",
+            "places pairs predict calibrate complete exports audit explain fold_in experiments"
+            " paper results bench pictures verdicts",
             "api display cli serve",
         )
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from puda import calibrate, fused, native
+from puda import fused, native, places
 from puda.config import Config
 from puda.data.index import KnownAnswers
 from puda.errors import Diverged
@@ -315,7 +315,7 @@ def test_values_before_an_own_one_are_counted_in_each_stretch(kind):
     values = np.array([3, 1, 2, 2, *range(20), -np.inf], dtype=kind)
     begin, length = np.array([0, 1, 4, 2, 24]), np.array([4, 0, 20, 19, 1])
     own = np.array([2, 5, 7.5, 2, -5], dtype=kind)
-    assert calibrate._ahead(values, begin, length, own).tolist() == [2, 0, 12, 14 + 1.5, 0]
+    assert places._ahead(values, begin, length, own).tolist() == [2, 0, 12, 14 + 1.5, 0]
 
 
 # --- masks of known answers

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import puda
 from board import SIZE, board, missing, person, thing
 from puda import verdicts
-from puda.calibrate import fact_scores
 from puda.config import Config
 from puda.data.graph import KnowledgeGraph
 from puda.errors import DataError
+from puda.places import fact_scores
 from puda.verdicts import Settled, Verdict, heed_rejected, judge, read, settle
 from toy import labels
 

@@ -6,21 +6,17 @@ relation, by its places among the entities that are known to answer such questio
 and by how many answers its questions have.
 """
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from puda import native
 from puda.data.graph import SPLITS, KnowledgeGraph
-from puda.data.index import KnownAnswers, ranges
-from puda.errors import Diverged, PudaError, RunError
+from puda.data.index import KnownAnswers
+from puda.errors import PudaError, RunError
 from puda.evaluation.calibration import (
     Floats,
     Logistic,
@@ -30,17 +26,18 @@ from puda.evaluation.calibration import (
     fit_negative,
     fit_unlabeled,
     reliability,
+    shift,
     sigmoid,
 )
 from puda.evaluation.ranking import rank
+from puda.pairs import Pairs, draw_pairs
+from puda.places import fact_scores, places
 from puda.runs import RunFolder, Trained
-from puda.types import Facts, Ids, Questions, Side
+from puda.types import Facts, Side
 
 FILE = "calibration.json"
-SAMPLE = 60_000  # unlabeled pairs drawn in all, 100 to 5,000 of a relation
+SAMPLE = 100_000  # unlabeled pairs drawn in all
 RIVALS = 250_000  # candidates that probabilities are checked on; each is ranked on both sides
-TILE = 2_000_000  # floats of rows and of scores that are compared at a time
-BESIDE = 10  # weight of the unlabeled against that of the positives
 FEWEST = 30  # held-out facts without which nothing can be said
 ENOUGH = 100  # held-out facts from which a relation has a curve of its own
 COVERAGE = 0.9  # of answer sets
@@ -53,9 +50,6 @@ FEATURES = (
     "known heads",
     "room for heads",
 )
-
-Scored = NDArray[np.floating[Any]]
-"""Scores in the precision of their model."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +128,11 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
     """Fit probabilities to the validation facts.
 
     Where the graph has true negatives for validation, facts are told from them, in the numbers that
-    were annotated. Otherwise facts are told from random pairs of their relation's heads and tails,
-    of which a share is true that is estimated, not given. Relations share one fit; one with at
-    least 100 validation facts has a curve of its own above it.
+    were annotated. Otherwise facts are told from the pairs of their relation's candidates, of which
+    a share is true that is estimated, not given (puda.evaluation.calibration). Relations share one
+    fit; one with at least 100 validation facts has a curve of its own above it. How many facts are
+    missing to one that validation hides is estimated for all relations together: those of a single
+    one are too few, and would say anything between 1 and 250 on FB15k-237.
     """
     graph = trained.graph
     if len(graph.valid) < FEWEST:
@@ -144,27 +140,29 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
             f"{graph.name} has {len(graph.valid)} validation facts: calibration needs at least"
             f" {FEWEST}, hold out more by data.valid"
         )
-    unlabeled = draw_unlabeled(graph, seed=seed)
-    center, scale = _places(fact_scores(trained, unlabeled), unlabeled[:, 1], graph.num_relations)
-    annotated = graph.negatives.get("valid", graph.valid[:0])
-    others = annotated if len(annotated) else unlabeled
+    pairs = draw_pairs(trained, size=SAMPLE, seed=seed)
+    center, scale = _places(fact_scores(trained, pairs.facts), pairs, graph.num_relations)
     known = graph.known("train")
-    positive, other = (
-        _features(trained, facts, known, center, scale) for facts in (graph.valid, others)
-    )
-    weight = _weights(graph.valid[:, 1], others[:, 1], graph.num_relations)
-    shared, prior = _fit(positive, other, weight, annotated=bool(len(annotated)))
+    positive = _features(trained, graph.valid, known, center, scale)
+    annotated = graph.negatives.get("valid", graph.valid[:0])
+    negatives = len(annotated) > 0
+    if negatives:
+        others, weight = annotated, np.ones(len(annotated))
+        other = _features(trained, others, known, center, scale)
+        shared, prior = fit_negative(positive, other), 0.0
+    else:
+        others, weight = pairs.facts, pairs.number
+        other = _features(trained, others, known, center, scale, pairs.places)
+        shared, prior = _fit_shared(positive, other, weight)
+    # How many pairs of a relation are true: for all relations as many times their facts.
+    true = prior * weight.sum() * np.bincount(graph.train[:, 1], minlength=graph.num_relations)
+    true /= len(graph.train)
     curves, priors = [], []
     for relation in range(graph.num_relations):
-        ours, theirs = (
-            shared.logit(x[facts[:, 1] == relation])[:, None]
-            for x, facts in ((positive, graph.valid), (other, others))
-        )
-        slope, intercept, own = 1.0, 0.0, float(sigmoid(theirs).mean()) if len(theirs) else prior
-        if min(len(ours), len(theirs)) >= ENOUGH:
-            curve, own = _fit(ours, theirs, np.ones(len(theirs)), annotated=bool(len(annotated)))
-            slope, intercept = float(curve.slopes[0]), curve.intercept
-        curves.append([slope, intercept])
+        ours, theirs = graph.valid[:, 1] == relation, others[:, 1] == relation
+        own = min(1.0, float(true[relation] / max(weight[theirs].sum(), 1.0)))
+        facts, rest = shared.logit(positive[ours]), shared.logit(other[theirs])
+        curves.append(_curve(facts, rest, weight[theirs], own))
         priors.append(own)
     return Calibration(
         center,
@@ -174,8 +172,8 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
         curves,
         priors,
         _answer_sets(trained),
-        bool(len(annotated)),
-        _beyond(known, graph.valid) - (_beyond(known, annotated) if len(annotated) else 0.0),
+        negatives,
+        _beyond(known, graph.valid) - (_beyond(known, annotated) if negatives else 0.0),
     )
 
 
@@ -208,7 +206,7 @@ def check(trained: Trained, calibration: Calibration, *, candidates: int = RIVAL
         raise PudaError(f"{graph.name} has no test facts to check probabilities on")
     untrue = graph.negatives.get("test", graph.test[:0])
     facts = np.concatenate([graph.test, untrue]) if len(untrue) else _rivals(graph, candidates)
-    true = _is_known(graph.known("test"), facts)
+    true = graph.known("test").holds(facts)
     return reliability(calibration.probability(trained, facts, known=("train", "valid")), true)
 
 
@@ -245,121 +243,8 @@ def _rivals(graph: KnowledgeGraph, number: int) -> Facts:
             found.append(facts)
     facts = np.unique(np.concatenate(found), axis=0)
     loop = (facts[:, 0] == facts[:, 2]) & ~np.isin(facts[:, 1], list(graph.reflexive))
-    fresh: Facts = facts[~loop & ~_is_known(graph.known("train", "valid"), facts)]
+    fresh: Facts = facts[~loop & ~graph.known("train", "valid").holds(facts)]
     return fresh
-
-
-@torch.no_grad()
-def fact_scores(trained: Trained, facts: Facts, *, block: int = 65_536) -> Floats:
-    """Score facts (n, 3): the mean of their scores as answers to both questions (n,)."""
-    parts = [torch.empty(0, dtype=torch.double)]
-    for start in range(0, len(facts), block):
-        questions, answers = Questions.both(torch.tensor(facts[start : start + block]))
-        rows = trained.rows.index_select(0, answers).unsqueeze(1)
-        scores = trained.model.match(trained.model.ask(questions, trained.rows), rows)
-        parts.append(scores.view(2, -1).mean(0).double())
-    return torch.cat(parts).numpy()
-
-
-def places(
-    trained: Trained, facts: Facts, known: KnownAnswers, given: Floats | None = None
-) -> Floats:
-    """Rank facts (n, 3) as answers to their tail and head questions, among those that come near.
-
-    These are the entities that are known to answer some question of the relation and side: others
-    would make a fact's place among its like harder to see, and take longer. Known answers of the
-    question itself are left out, equals stand at their mean. (n, 2), 1 is first. What is `given`
-    (n, 2) and not NaN is taken as it is.
-    """
-    found = np.full((len(facts), 2), np.nan) if given is None else given.copy()
-    fact, side = np.nonzero(np.isnan(found))
-    if not len(fact):
-        return found
-    keys = known.key(facts[fact, np.where(side == Side.TAIL, 0, 2)], facts[fact, 1], side)
-    order = np.argsort(keys, kind="stable")  # rows of candidates are taken once for all alike
-    fact, side, keys = fact[order], side[order], keys[order]
-    fresh = np.diff(keys, prepend=-1) > 0  # an equal question is scored once
-    floats = np.cumsum(fresh * (known.seen(facts[fact, 1], side)[1] + trained.rows.shape[1]))
-    for block in np.split(np.arange(len(fact)), np.flatnonzero(np.diff(floats // TILE)) + 1):
-        here = fact[block], side[block]
-        found[here] = _places_on(trained, facts[here[0]], here[1], known)
-    return found
-
-
-@torch.no_grad()
-def _places_on(trained: Trained, facts: Facts, side: Ids, known: KnownAnswers) -> Floats:
-    """Rank facts (n, 3) each on one side (n,): (n,). Rows of scores lie one behind the other."""
-    model, rows = trained.model, trained.rows
-    head, relation, tail = facts.T
-    anchor, answer = np.where(side == Side.TAIL, (head, tail), (tail, head))
-    keys, first, owner = np.unique(
-        known.key(anchor, relation, side), return_index=True, return_inverse=True
-    )
-    questions = (torch.from_numpy(part[first]) for part in (anchor, relation, side))
-    vectors = model.ask(Questions(*questions), rows)  # (U, ...)
-    start, width = known.seen(relation[first], side[first])
-    begin = np.cumsum(width) - width  # (U,) of each question's row
-    kinds = np.append(np.unique(keys // known.num_entities, return_index=True)[1], len(keys))
-    parts = [rows.new_empty(0)]
-    for i, stop in itertools.pairwise(kinds.tolist()):
-        near = known.keys[start[i] : start[i] + width[i]] % known.num_entities  # (C,)
-        candidates = rows.index_select(0, torch.from_numpy(near))
-        parts.append(model.match(vectors[i:stop], candidates).flatten())  # (C of each question,)
-    scores = torch.cat(parts).numpy()
-
-    back = known.key(answer, relation, 1 - side)  # the question that the fact's anchor answers
-    inside = known.count(back) > 0
-    own = (begin - start)[owner] + np.searchsorted(known.keys, back)  # its own score, if inside
-    # From the same product as its rivals' scores, so that ties are ties.
-    value = np.empty(len(facts), dtype=scores.dtype)
-    value[inside] = scores[own[inside]]
-    if not inside.all():
-        asked, offered = (torch.from_numpy(ids[~inside]) for ids in (owner, answer))
-        alone = rows.index_select(0, offered).unsqueeze(1)
-        value[~inside] = model.match(vectors.index_select(0, asked), alone).squeeze(1).numpy()
-    if not (np.isfinite(scores).all() and np.isfinite(value).all()):
-        raise Diverged("a score is not finite: this run has no probabilities, train it anew")
-
-    row, entity = known.exclude(keys)
-    back = known.key(entity, relation[first][row], 1 - side[first][row])
-    scores[(begin - start)[row] + np.searchsorted(known.keys, back)] = -np.inf
-    found = 1 + _ahead(scores, begin[owner], width[owner], value)
-    found[inside] -= np.isfinite(scores[own[inside]]) / 2  # no one is their own rival
-    return found
-
-
-def _ahead(values: Scored, begin: Ids, length: Ids, own: Scored) -> Floats:
-    """Count in the stretch of each item (n,) the values before its own, equals as half: (n,)."""
-    if native.library is not None and values.dtype == own.dtype == np.float32:
-        return native.ahead(values, begin, length, own)
-    item = np.repeat(np.arange(len(own)), length)
-    before = np.heaviside(values[ranges(begin, length)] - own[item], 0.5)
-    return np.bincount(item, weights=before, minlength=len(own)).astype(np.float64)
-
-
-def draw_unlabeled(graph: KnowledgeGraph, *, seed: int) -> Facts:
-    """Draw pairs of heads and tails that training shows with a relation, but not together."""
-    rng = np.random.default_rng(seed)
-    number = int(np.clip(SAMPLE // graph.num_relations, 100, 5_000))
-    known = graph.known("train")
-    drawn = [graph.train[:0]]
-    for relation in np.unique(graph.train[:, 1]):
-        heads, _, tails = (np.unique(ids) for ids in graph.train[graph.train[:, 1] == relation].T)
-        head, tail = rng.choice(heads, number), rng.choice(tails, number)
-        pairs = np.unique(np.stack([head, np.full(number, relation), tail], axis=1), axis=0)
-        fresh = ~_is_known(known, pairs)
-        if relation not in graph.reflexive:
-            fresh &= pairs[:, 0] != pairs[:, 2]
-        drawn.append(pairs[fresh])
-    return np.concatenate(drawn)
-
-
-def _is_known(known: KnownAnswers, facts: Facts) -> np.ndarray:
-    head, relation, tail = facts.T
-    row, answer = known.exclude(known.key(head, relation, 0))
-    found = np.zeros(len(facts), dtype=bool)
-    found[row[answer == tail[row]]] = True
-    return found
 
 
 def _features(
@@ -379,7 +264,7 @@ def _features(
     head, relation, tail = facts.T
     scores = (fact_scores(trained, facts) - np.array(center)[relation]) / np.array(scale)[relation]
     ranks = places(trained, facts, known, given)  # (n, 2)
-    itself = _is_known(known, facts)
+    itself = known.holds(facts)
     columns = [scores, np.log(ranks[:, 0]), np.log(ranks[:, 1])]
     usual = known.usual
     for side, anchor in ((0, head), (1, tail)):
@@ -389,32 +274,42 @@ def _features(
     return np.stack(columns, axis=1)
 
 
-def _places(scores: Floats, relation: np.ndarray, number: int) -> tuple[list[float], list[float]]:
+def _places(scores: Floats, pairs: Pairs, number: int) -> tuple[list[float], list[float]]:
     """Return mean and deviation of each relation's scores; where there are none, of all."""
-    groups = [scores[relation == r] for r in range(number)]
-    groups = [own if len(own) > 1 else scores for own in groups]
-    return [float(own.mean()) for own in groups], [float(own.std()) or 1.0 for own in groups]
+    center, scale = [], []
+    for relation in range(number):
+        own = pairs.facts[:, 1] == relation
+        own = own if own.sum() > 1 else np.ones(len(scores), dtype=bool)
+        mean = np.average(scores[own], weights=pairs.number[own])
+        spread = np.average((scores[own] - mean) ** 2, weights=pairs.number[own]) ** 0.5
+        center.append(float(mean))
+        scale.append(float(spread) or 1.0)
+    return center, scale
 
 
-def _weights(positive: np.ndarray, others: np.ndarray, number: int) -> Floats:
-    """Weigh each relation's others so that they are ten to each of its positives."""
-    ours, theirs = (np.bincount(relation, minlength=number) for relation in (positive, others))
-    weight: Floats = np.divide(BESIDE * ours, np.maximum(theirs, 1))[others]
-    return weight
+def _fit_shared(positive: Floats, others: Floats, weight: Floats) -> tuple[Logistic, float]:
+    """Fit to facts (p, k) and unlabeled pairs (n, k); returns the fit and the share of true pairs.
+
+    At least as many are held to be true as there are facts: a graph from which so many could be
+    hidden misses no fewer.
+    """
+    least = min(1.0, len(positive) / weight.sum())
+    first = fit_unlabeled(positive, others, least, weight)  # any prior orders them about alike
+    prior = max(least, estimate_prior(first.logit(positive), first.logit(others), weight))
+    return (fit_unlabeled(positive, others, prior, weight) if prior > least else first), prior
 
 
-def _fit(
-    positive: Floats, others: Floats, weight: Floats, *, annotated: bool
-) -> tuple[Logistic, float]:
-    """Fit to positives (p, k) and others (n, k); returns the fit and the share of true others."""
-    if annotated:
-        return fit_negative(positive, others), 0.0
-    counts = weight > 0
-    others, weight = others[counts], weight[counts]
-    first = fit_unlabeled(positive, others, 0.5, weight)  # any prior orders them about alike
-    prior = estimate_prior(first.logit(positive), first.logit(others), weight)
-    prior = max(prior, 1 / len(others))
-    return fit_unlabeled(positive, others, prior, weight), prior
+def _curve(positive: Floats, others: Floats, weight: Floats, prior: float) -> list[float]:
+    """Return slope and intercept over the shared logits of a relation's facts and other pairs.
+
+    A prior of 0 says that the others are true negatives. Of facts too few for a curve the share
+    among the pairs still tells how high it lies.
+    """
+    if min(len(positive), len(others)) >= ENOUGH:
+        rows = positive[:, None], others[:, None]
+        fit = fit_unlabeled(*rows, prior, weight) if prior else fit_negative(*rows)
+        return [float(fit.slopes[0]), fit.intercept]
+    return [1.0, shift(others, prior, weight) if prior and len(others) else 0.0]
 
 
 def _answer_sets(trained: Trained) -> list[list[float | None]]:

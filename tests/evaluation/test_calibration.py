@@ -14,6 +14,7 @@ from puda.evaluation.calibration import (
     fit_negative,
     fit_unlabeled,
     reliability,
+    shift,
 )
 
 
@@ -66,7 +67,24 @@ def test_a_prior_is_a_share(positive, unlabeled):
     assert 0 <= estimate_prior(np.array(positive, float), np.array(unlabeled, float)) <= 1
 
 
+def test_a_share_of_one_in_ten_thousand_is_found():
+    # 100 true among a million, of which all but the nearest 10,000 are drawn as 1 in 1,000.
+    rng = np.random.default_rng(0)
+    positive, true = rng.normal(5, 1, 2000), rng.normal(5, 1, 100)
+    others = np.sort(rng.normal(0, 1, 1_000_000))[::-1]
+    unlabeled = np.concatenate([true, others[:10_000], others[10_000::1000]])
+    weight = np.concatenate([np.ones(10_100), np.full(990, 1000.0)])
+    assert estimate_prior(positive, unlabeled, weight) == pytest.approx(1e-4, rel=0.3)
+
+
 # --- fits
+
+
+def test_what_is_added_makes_the_mean_as_wanted():
+    logits, weight = np.array([-8.0, -3.0, 2.0]), np.array([5.0, 2.0, 1.0])
+    for share in (1e-6, 0.2, 0.9):
+        moved = 1 / (1 + np.exp(-(logits + shift(logits, share, weight))))
+        assert np.average(moved, weights=weight) == pytest.approx(share, rel=1e-6)
 
 
 @pytest.mark.parametrize("prior", [0.05, 0.3])

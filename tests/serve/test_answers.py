@@ -10,9 +10,9 @@ import pytest
 
 import puda
 from board import SIZE, board, missing, person
-from puda.calibrate import places
 from puda.data.graph import SPLITS
 from puda.errors import Diverged
+from puda.places import places
 from puda.serve import answers as answering
 from puda.serve.answers import Answers, Asked, Best, Kept
 from puda.types import Prediction, Side

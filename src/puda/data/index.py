@@ -145,6 +145,14 @@ class KnownAnswers:
         start, count = self._rows(keys)
         return np.repeat(np.arange(len(keys)), count), self.answers[ranges(start, count)]
 
+    def holds(self, facts: Facts) -> NDArray[np.bool_]:
+        """Say which facts (n, 3) are known."""
+        head, relation, tail = facts.T
+        row, answer = self.exclude(self.key(head, relation, 0))
+        found = np.zeros(len(facts), dtype=bool)
+        found[row[answer == tail[row]]] = True
+        return found
+
     @cached_property
     def _shifted(self) -> Ids:
         """Return for each answer how many entities that are no answers stand before it."""

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-CONFIDENCE = 0.1  # delta of the bound that the prior's estimate minimises
-SLACK = 0.01  # gamma of that bound
+ERRORS = 2.0  # standard errors of the bound that the prior's estimate minimises
 ROUNDS = 200  # of expectation and maximisation at most
 RIDGE = 1e-4  # on standardised features; keeps a fit finite where they tell all apart
 BINS = 10  # of a reliability table
@@ -44,17 +43,25 @@ def estimate_prior(positive: Floats, unlabeled: Floats, weight: Floats | None = 
 
     Garg et al. (2021): q_u(c) / q_p(c), the shares of unlabeled and of positives that score at
     least c, at the c that makes its upper confidence bound least. Where there is a score above
-    which only true facts lie, the ratio there is the prior. `weight` is that of the unlabeled.
+    which only true facts lie, the ratio there is the prior. Their bound holds for all c at once and
+    is wider than the whole prior of a graph, of whose pairs 1 in 10,000 is true: ours goes ERRORS
+    standard errors from each share. `weight` is that of the unlabeled.
     """
     weight = np.ones(len(unlabeled)) if weight is None else weight
     order = np.argsort(unlabeled)
-    below = np.concatenate([[0.0], np.cumsum(weight[order])]) / weight.sum()
+    above, squares = (
+        np.append(np.cumsum(own[::-1])[::-1], 0.0) for own in (weight[order], weight[order] ** 2)
+    )
     thresholds = np.unique(positive)
+    first = np.searchsorted(unlabeled[order], thresholds)
     q_p = 1 - np.searchsorted(np.sort(positive), thresholds) / len(positive)
-    q_u = 1 - below[np.searchsorted(unlabeled[order], thresholds)]
-    number = weight.sum() ** 2 / (weight**2).sum()  # as many equal ones would be as sure
-    spread = np.sqrt(np.log(4 / CONFIDENCE) / 2) * (number**-0.5 + len(positive) ** -0.5)
-    best = int(np.argmin((q_u + (1 + SLACK) * spread) / q_p))
+    q_u = above[first] / weight.sum()
+    # With the next below, so that to have drawn none is not to be sure that there is none.
+    error_u = np.sqrt(squares[np.maximum(first - 1, 0)]) / weight.sum()
+    least_p = q_p - ERRORS * np.sqrt(q_p * (1 - q_p) / len(positive))
+    bound = np.full(len(q_p), np.inf)
+    np.divide(q_u + ERRORS * error_u, least_p, out=bound, where=least_p > 0)
+    best = int(np.argmin(bound))
     return float(np.clip(q_u[best] / q_p[best], 0.0, 1.0))
 
 
@@ -74,8 +81,12 @@ def fit_unlabeled(
     extra = float(np.log1p(len(positive) / (prior * own.sum())))
     true = np.concatenate([np.ones(len(positive)), np.full(len(unlabeled), prior)])
     last = np.empty(0)
+    fitted = None
     for _ in range(ROUNDS):
-        fitted = _newton(features, whole / whole.sum(), whole * true / whole.sum())
+        # To one positive: most of the many unlabeled tell nothing, and ridge must not outweigh all.
+        fitted = _newton(
+            features, whole / len(positive), whole * true / len(positive), start=fitted
+        )
         fit = Logistic(fitted.slopes, fitted.intercept - extra)
         true[len(positive) :] = fit(unlabeled)
         now = np.append(fit.slopes, fit.intercept)
@@ -83,6 +94,16 @@ def fit_unlabeled(
             break
         last = now
     return fit
+
+
+def shift(logits: Floats, share: float, weight: Floats) -> float:
+    """Find what to add to logits (n,) so that their probabilities are `share` on average."""
+    low, high = -50.0, 50.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        enough = np.average(sigmoid(logits + middle), weights=weight) >= share
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 def fit_negative(positive: Floats, negative: Floats) -> Logistic:
@@ -97,7 +118,9 @@ def fit_negative(positive: Floats, negative: Floats) -> Logistic:
     return _newton(features, weight, weight * np.repeat([high, low], sizes))
 
 
-def _newton(features: Floats, weight: Floats, true: Floats) -> Logistic:
+def _newton(
+    features: Floats, weight: Floats, true: Floats, start: Logistic | None = None
+) -> Logistic:
     """Fit to rows (n, k) of weights (n,) of which the parts `true` (n,) are true.
 
     Minimises sum weight softplus(z) - true z, convex in slopes and intercept, with a little ridge.
@@ -107,6 +130,8 @@ def _newton(features: Floats, weight: Floats, true: Floats) -> Logistic:
     x = np.concatenate([(features - center) / scale, np.ones((len(features), 1))], axis=1)
     wanted, ridge = x.T @ true, RIDGE * np.eye(x.shape[1])
     at = np.zeros(x.shape[1])
+    if start is not None:
+        at = np.append(start.slopes * scale, start.logit(center))
 
     def risk(place: Floats) -> float:
         value: float = (weight * np.logaddexp(0, x @ place)).sum() - wanted @ place

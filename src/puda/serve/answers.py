@@ -73,7 +73,7 @@ class Page(NamedTuple):
     facts: Facts  # (n, 3)
     scores: Floats  # (n or n + 1,) theirs, then that of the next one if there is one
     known: NDArray[np.bool_]  # (n,)
-    places: Floats  # (n, 2) as of puda.calibrate.places; NaN where they are not known
+    places: Floats  # (n, 2) as of puda.places.places; NaN where they are not known
 
 
 K = TypeVar("K")
@@ -259,7 +259,7 @@ class Answers:
     ) -> Floats:
         """Rank the first answers, best first, among those that come near: (n,).
 
-        As puda.calibrate.places does, which would score them once more.
+        As puda.places.places does, which would score them once more.
         """
         index = self.trained.graph.known(*SPLITS)
         near = (
