@@ -38,7 +38,8 @@ def test_the_settings_of_every_run_make_a_learner(file: ExperimentFile):
 
 @every
 def test_every_file_states_its_budget(file: ExperimentFile):
-    assert len({"minutes", "epochs"} & {*file.settings["training"]}) == 1
+    for part in file.members or [file]:
+        assert len({"minutes", "epochs"} & {*part.settings["training"]}) == 1
 
 
 def test_every_table_has_its_files():

@@ -17,6 +17,8 @@ from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.data.source import Loaded
 from puda.errors import ConfigError, DataError
 from puda.evaluation.classification import classify
+from puda.evaluation.metrics import measure
+from puda.evaluation.ranking import rank
 from puda.experiments import ExperimentFile, Measured
 from puda.paper import hide
 from puda.runs import RunFolder, Trained
@@ -368,6 +370,32 @@ def test_a_start_that_is_not_finished_is_trained_first(graph, tmp_path, begun):
     assert len(recorded(path)) == 1
     assert recorded(first) == ()  # it was not asked for
     assert reproduce(first).starts == []  # and if it is, need not be trained again
+
+
+def test_members_are_trained_where_need_be_and_measured_as_one(graph, tmp_path):
+    members = [write(tmp_path, name=name) for name in ("one", "two")]
+    members[1].write_text(members[1].read_text().replace("epochs = 3", "epochs = 2"))
+    reproduce(members[0])
+    path = write(tmp_path, HEAD + 'members = ["one.toml", "two.toml"]\n')
+    assert [config.training.epochs for config in reproduce(path).configs] == [2]
+    folders = [RunFolder(tmp_path / f"runs/toy/{name}-seed-0") for name in ("one", "two")]
+    trained = [folder.load() for folder in folders]
+    mean = lambda asked: (trained[0].score(asked) + trained[1].score(asked)) / 2  # noqa: E731
+    expected = measure(rank(mean, graph.test, graph.known(*SPLITS)))
+    (found,) = recorded(path)
+    assert found.both["mrr"] == pytest.approx(expected["both"]["mrr"], abs=1e-4)
+    assert found.epochs == 3 and found.curve == ()
+    seconds = sum(folder.trace()[-1]["seconds"] for folder in folders)
+    assert found.seconds == pytest.approx(seconds, abs=0.06)
+    members[1].write_text(members[1].read_text().replace("epochs = 2", "epochs = 1"))
+    assert ExperimentFile(path).measured == []  # of other settings
+
+
+def test_members_leave_no_room_for_settings(graph, tmp_path):
+    write(tmp_path, name="one")
+    path = write(tmp_path, HEAD + 'members = ["one.toml"]\n' + SMALL)
+    with pytest.raises(ConfigError, match="members have settings of their own"):
+        reproduce(path)
 
 
 def test_a_data_set_that_is_not_here_does_not_keep_others_waiting(graph, tmp_path):

@@ -91,6 +91,7 @@ class Experiment(Section):
     side: Literal["both", "tail"] = "both"  # which of our figures the claim is to be held against
     known: dict[str, float | str] = {}
     start: str | None = None  # the file, beside this one, whose run the model starts from
+    members: tuple[str, ...] = ()  # files beside this one whose runs are measured as one
     hide: float = Field(0.0, ge=0, lt=1)  # share of the training facts that are hidden
     config: dict[str, Any] = {}
     vary: Vary | None = None
@@ -128,6 +129,8 @@ class ExperimentFile:
             settings = read_toml(path.parent / self.experiment.base).get("config", {})
         self.settings = _merged(settings, self.experiment.config)
         self.config = Config.of(self.settings, source=f"{path}: config")
+        if self.settings and self.experiment.members:
+            raise ConfigError(f"{path}: members have settings of their own, leave out config")
 
     @property
     def dataset(self) -> str:
@@ -150,6 +153,7 @@ class ExperimentFile:
             experiment.hide,
             None if experiment.start is None else self.start.digest,
             None if experiment.vary is None else experiment.vary.setting,
+            *(file.digest for file in self.members),
         ]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -157,6 +161,11 @@ class ExperimentFile:
     def start(self) -> "ExperimentFile":
         """The file whose run the model starts from."""
         return ExperimentFile(self.path.parent / str(self.experiment.start))
+
+    @property
+    def members(self) -> "list[ExperimentFile]":
+        """The files whose runs of a seed make up a run of this one; none: it has its own."""
+        return [ExperimentFile(self.path.parent / name) for name in self.experiment.members]
 
     @property
     def measured(self) -> list[Measured]:

@@ -20,7 +20,7 @@ from puda.evaluation.metrics import Metrics, measure
 from puda.evaluation.ranking import rank
 from puda.experiments import ExperimentFile, Figures, Measured, Trial
 from puda.machine import keep_freed_memory
-from puda.runs import RunFolder, Trained
+from puda.runs import RunFolder, Trained, together
 from puda.training import trainer
 from puda.training.trainer import Listener
 
@@ -62,41 +62,24 @@ def reproduce(
 
 def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
     """Train, or go on training, and measure."""
-    config = trial.config
-    if trial.source.experiment.start is not None:
-        config = config.with_settings([f"scoring.start={_start(trial, runs, watch)}"])
-    held_out = config.data
-    graph = load(
-        trial.source.dataset, valid=held_out.valid, test=held_out.test, seed=held_out.seed
-    ).graph
-    for split in ("valid", "test"):
-        if not len(graph.facts(split)):
-            raise DataError(f"{graph.name} has no {split} facts to measure on")
-    kept, hidden = hide(graph, trial.hide, seed=held_out.seed)
-    folder = RunFolder(_path(trial, runs))
-    if not _is_of(folder, config, kept):
-        shutil.rmtree(folder.path, ignore_errors=True)
-    with watch(config) as listener:
-        if folder.path.exists():
-            trainer.resume(folder.path, listener=listener)
-        else:
-            trainer.train(kept, config, folder.path, listener=listener)
-    if folder.resumable:
-        raise KeyboardInterrupt  # the trainer has kept its state
-    trained = folder.load()
-    events = folder.trace()
-    end = events[-1]
-    checks = [e for e in events if e["event"] == "validation" and e["mrr"]]
+    graph = _graph(trial)
+    _, hidden = hide(graph, trial.hide, seed=trial.config.data.seed)
+    parts = [_of_seed(file, trial.config.training.seed) for file in trial.source.members]
+    folders = [train(part, runs, watch) for part in parts or [trial]]
+    trained = together([folder.load() for folder in folders])
+    traces = [folder.trace() for folder in folders]
+    ends = [events[-1] for events in traces]
+    checks = [e for e in traces[0] if e["event"] == "validation" and e["mrr"] and not parts]
     test = _ranked(trained, graph, "test")
     return Measured(
         settings=trial.source.digest,
         value=trial.value,
-        seed=config.training.seed,
-        minutes=config.training.minutes,
-        seconds=round(end["seconds"], 1),
-        threads=events[0]["threads"],
-        epochs=end["epoch"],
-        best_epoch=end["best"]["epoch"],
+        seed=trial.config.training.seed,
+        minutes=trial.config.training.minutes,
+        seconds=round(sum(end["seconds"] for end in ends), 1),
+        threads=traces[0][0]["threads"],
+        epochs=max(end["epoch"] for end in ends),
+        best_epoch=max(end["best"]["epoch"] for end in ends),
         version=_version(),
         valid=_figures(_ranked(trained, graph, "valid")["both"]),
         tail=_figures(test["tail"]),
@@ -106,6 +89,44 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
         classified=_classified(trained, graph),
         curve=tuple((round(e["seconds"], 1), round(e["mrr"]["both"], 5)) for e in checks),
     )
+
+
+def train(trial: Trial, runs: Path, watch: Watch) -> RunFolder:
+    """Train, or go on training, to the end."""
+    config = trial.config
+    if trial.source.experiment.start is not None:
+        first = train(_of_seed(trial.source.start, config.training.seed), runs, watch)
+        config = config.with_settings([f"scoring.start={first.path}"])
+    kept, _ = hide(_graph(trial), trial.hide, seed=config.data.seed)
+    folder = RunFolder(runs / trial.name.replace(" ", "-"))
+    if not _is_of(folder, config, kept):
+        shutil.rmtree(folder.path, ignore_errors=True)
+    if not folder.path.exists() or folder.resumable:
+        with watch(config) as listener:
+            if folder.path.exists():
+                trainer.resume(folder.path, listener=listener)
+            else:
+                trainer.train(kept, config, folder.path, listener=listener)
+    if folder.resumable:
+        raise KeyboardInterrupt  # the trainer has kept its state
+    return folder
+
+
+def _graph(trial: Trial) -> KnowledgeGraph:
+    held_out = trial.config.data
+    graph = load(
+        trial.source.dataset, valid=held_out.valid, test=held_out.test, seed=held_out.seed
+    ).graph
+    for split in ("valid", "test"):
+        if not len(graph.facts(split)):
+            raise DataError(f"{graph.name} has no {split} facts to measure on")
+    return graph
+
+
+def _of_seed(file: ExperimentFile, seed: int) -> Trial:
+    """Return a file's last trial of a seed."""
+    *_, trial = file.trials(seeds=seed + 1)
+    return trial
 
 
 def hide(graph: KnowledgeGraph, share: float, *, seed: int) -> tuple[KnowledgeGraph, np.ndarray]:
@@ -124,19 +145,6 @@ def _is_of(folder: RunFolder, config: Config, graph: KnowledgeGraph) -> bool:
         )
     except RunError:
         return False
-
-
-def _path(trial: Trial, runs: Path) -> Path:
-    return runs / trial.name.replace(" ", "-")
-
-
-def _start(trial: Trial, runs: Path, watch: Watch) -> Path:
-    """Return the run that a model starts from, trained if need be: the other file's, same seed."""
-    seed = trial.config.training.seed
-    *_, first = trial.source.start.trials(seeds=seed + 1)
-    if RunFolder(_path(first, runs)).resumable:
-        run(first, runs, watch)
-    return _path(first, runs)
 
 
 def _ranked(trained: Trained, graph: KnowledgeGraph, split: str) -> Metrics:
