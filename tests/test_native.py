@@ -552,6 +552,16 @@ def test_the_product_of_few_rows_is_the_plain_one(rows, dim):
 
 
 @compiled
+@pytest.mark.parametrize("number", [0, 1, 2, 7])
+def test_a_product_with_scattered_rows_is_that_of_rows_laid_together(number):
+    question, rows = normal(6, 29), normal(40, 29, seed=1)
+    ids = torch.tensor([39, 3, 3, 0, 17, 38, 5])[:number]
+    found = native.product(question, rows, ids)
+    assert torch.equal(found, native.product(question, rows.index_select(0, ids)))
+    assert found.shape == (6, number)
+
+
+@compiled
 def test_equal_candidates_are_equal_in_the_product_of_few_rows():
     scores = native.product(normal(5, 29), normal(1, 29, seed=1).repeat(2000, 1))
     assert torch.equal(scores, scores[:, :1].expand_as(scores))

@@ -19,6 +19,9 @@ COLUMNS = 1024
 FEW = 8
 """Questions up to which reading the candidates takes longer than multiplying."""
 
+SOME = 40
+"""Questions up to which it pays not to lay scattered candidates together first."""
+
 
 def _apply(function: Any, *inputs: object) -> Tensor:
     """Apply an autograd function, which torch does not type."""
@@ -149,6 +152,13 @@ def product(question: Tensor, candidates: Tensor) -> Tensor:
     if len(candidates) <= COLUMNS or torch.is_autocast_enabled("cpu"):
         return question @ candidates.T
     return _apply(_Product, question, candidates)
+
+
+def product_among(question: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
+    """Q R^T of questions (Q, d) and those of the rows (E, d) that have some ids (P,): (Q, P)."""
+    if len(question) <= SOME and native.fits(question, rows):
+        return native.product(question, rows, ids)
+    return product(question, rows.index_select(0, ids))
 
 
 class _RowDot(Function):

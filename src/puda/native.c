@@ -301,28 +301,39 @@ void puda_row_dot(const float *x, const float *y, int64_t rows, int64_t d, float
     }
 }
 
-/* out[i][j] = sum_k q[i][k] c[j][k] of few rows q: each row of c is read once, as it lies, for four
- * rows of q at a time. The products of libraries first put c into an order of their own, which takes
- * longer than few rows take to multiply. */
-void puda_product(const float *q, const float *c, int64_t rows, int64_t columns, int64_t d,
-                  float *out) {
+/* out[i][j] = sum_k q[i][k] c[j][k] of few rows q, or c[ids[j]][k] where there are ids: each row of c
+ * is read as it lies, two at a time for four rows of q. The products of libraries first put c into an
+ * order of their own, which takes longer than few rows take to multiply. */
+void puda_product(const float *q, const float *c, const int64_t *ids, int64_t rows, int64_t columns,
+                  int64_t d, float *out) {
 #pragma omp parallel for schedule(static)
-    for (int64_t j = 0; j < columns; j++) {
-        const float *x = c + j * d;
+    for (int64_t j = 0; j < columns; j += 2) {
+        const int64_t second = j + 1 < columns ? j + 1 : j;
+        const float *x = c + (ids ? ids[j] : j) * d, *y = c + (ids ? ids[second] : second) * d;
+        if (ids && j + 3 < columns)
+            for (int64_t k = 0; k < d; k += 16) {
+                __builtin_prefetch(c + ids[j + 2] * d + k);
+                __builtin_prefetch(c + ids[j + 3] * d + k);
+            }
         for (int64_t i = 0; i < rows; i += 4) {
             const float *a[4];
-            Floats total[4];
+            Floats one[4], other[4];
             for (int n = 0; n < 4; n++) {
                 a[n] = q + (i + n < rows ? i + n : i) * d; /* the last rows may be fewer */
-                total[n] = all(0.0f);
+                one[n] = other[n] = all(0.0f);
             }
             int64_t k = 0;
             for (; k + LANES <= d; k += LANES)
-                for (int n = 0; n < 4; n++) total[n] += load(a[n] + k) * load(x + k);
+                for (int n = 0; n < 4; n++) {
+                    const Floats own = load(a[n] + k);
+                    one[n] += own * load(x + k);
+                    other[n] += own * load(y + k);
+                }
             for (int n = 0; n < 4 && i + n < rows; n++) {
-                float rest = 0.0f;
-                for (int64_t m = k; m < d; m++) rest += a[n][m] * x[m];
-                out[(i + n) * columns + j] = sum(total[n]) + rest;
+                float rest[2] = {0.0f, 0.0f};
+                for (int64_t m = k; m < d; m++) rest[0] += a[n][m] * x[m], rest[1] += a[n][m] * y[m];
+                out[(i + n) * columns + j] = sum(one[n]) + rest[0];
+                out[(i + n) * columns + second] = sum(second > j ? other[n] : one[n]) + rest[second > j];
             }
         }
     }

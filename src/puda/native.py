@@ -49,7 +49,7 @@ _SIGNATURES = {
     "puda_ahead": (None, _P, _P, _P, _P, _N, _P),
     "puda_mark": (c_int, _P, _N, _P, _N, _P, _N, _P, _P, _P, _P),
     "puda_row_dot": (None, _P, _P, _N, _N, _P),
-    "puda_product": (None, _P, _P, _N, _N, _N, _P),
+    "puda_product": (None, _P, _P, _P, _N, _N, _N, _P),
     "puda_collect": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
     "puda_edge_dot": (None, _P, _P, _P, _P, _P, _P, _N, _N, _P),
     "puda_distance": (None, c_int, _P, _P, _N, _N, _N, c_int, _P),
@@ -121,11 +121,12 @@ def row_dot(x: Tensor, y: Tensor) -> Tensor:
     return out
 
 
-def product(question: Tensor, candidates: Tensor) -> Tensor:
-    """Return the products (Q, P) of few rows (Q, d) with many (P, d)."""
+def product(question: Tensor, candidates: Tensor, ids: Tensor | None = None) -> Tensor:
+    """Return the products (Q, P) of few rows (Q, d) with many (P, d), or with those of ids (P,)."""
     assert library is not None
-    out = question.new_empty(len(question), len(candidates))
-    library.puda_product(_at(question), _at(candidates), *out.shape, question.shape[1], _at(out))
+    out = question.new_empty(len(question), len(candidates if ids is None else ids))
+    inputs = _at(question), _at(candidates), _at(ids)
+    library.puda_product(*inputs, *out.shape, question.shape[1], _at(out))
     return out
 
 

@@ -65,7 +65,7 @@ def _draw(
     graph, rows, known = trained.graph, trained.rows, trained.graph.known("train")
     asked = [torch.from_numpy(anchors), *(torch.full((len(anchors),), x) for x in (relation, side))]
     vectors = trained.model.ask(Questions(*asked), rows)
-    scores = trained.model.match(vectors, rows.index_select(0, torch.from_numpy(fit))).numpy()
+    scores = trained.model.match_among(vectors, rows, torch.from_numpy(fit)).numpy()
     column = np.full(graph.num_entities, -1)
     column[fit] = np.arange(len(fit))
     start, width = known.seen(np.array(relation), int(side))

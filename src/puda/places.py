@@ -74,8 +74,8 @@ def _places_on(trained: Trained, facts: Facts, side: Ids, known: KnownAnswers) -
     parts = [rows.new_empty(0)]
     for i, stop in itertools.pairwise(kinds.tolist()):
         near = known.keys[start[i] : start[i] + width[i]] % known.num_entities  # (C,)
-        candidates = rows.index_select(0, torch.from_numpy(near))
-        parts.append(model.match(vectors[i:stop], candidates).flatten())  # (C of each question,)
+        scored = model.match_among(vectors[i:stop], rows, torch.from_numpy(near))
+        parts.append(scored.flatten())  # (C of each question,)
     scores = torch.cat(parts).numpy()
 
     back = known.key(answer, relation, 1 - side)  # the question that the fact's anchor answers

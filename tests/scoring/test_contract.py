@@ -172,6 +172,19 @@ def test_shared_rows_own_rows_and_single_pairs_score_alike(case):
 
 
 @every_model
+@pytest.mark.parametrize("number", [3, 60], ids=["few questions", "many"])
+@torch.no_grad()
+def test_rows_score_alike_among_others_and_laid_together(case, number):
+    model = build(case).eval()
+    rows = model.contextualize(table(model))
+    question = model.ask(ask()[0], rows)
+    question = question.repeat(-(-number // len(question)), *[1] * (question.dim() - 1))[:number]
+    ids = torch.tensor([4, 0, 2])
+    found = model.match_among(question, rows, ids)
+    torch.testing.assert_close(found, model.match(question, rows[ids]), rtol=1e-4, atol=1e-4)
+
+
+@every_model
 @torch.no_grad()
 def test_single_precision_is_enough_for_many_candidates(case):
     # Some fast paths begin at a number of candidates, e.g. that of torch.cdist at 26.

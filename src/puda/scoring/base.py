@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
-from puda.fused import product, row_dot
+from puda.fused import product, product_among, row_dot
 from puda.types import Questions
 
 
@@ -65,6 +65,12 @@ class ScoringFunction(nn.Module):
         if candidates.shape[1] == 1:  # as a known answer is: no need of a batch of products
             return row_dot(question, candidates.squeeze(1)).unsqueeze(1)
         return torch.einsum("qd,qnd->qn", question, candidates)
+
+    def match_among(self, question: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
+        """Score those of the rows (E, row) that have some ids (P,), without a gradient: (Q, P)."""
+        if type(self).match is ScoringFunction.match:
+            return product_among(question, rows, ids)
+        return self.match(question, rows.index_select(0, ids))
 
     def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
         """Score all relations between anchors and answers (Q, row): (Q, R), or directed (Q, 2R)."""
