@@ -64,6 +64,7 @@ class Calibration:
     prior: list[float]  # estimated share of true facts among the unlabeled pairs
     answers: list[list[float | None]]  # [tail, head]: how many answers hold the true one; None: all
     negatives: bool  # fitted to annotated true negatives, not to unlabeled pairs
+    missing: float | None  # estimated facts beyond training and validation; None: negatives told
     foreign: float  # ln of how many facts lie beyond a relation's candidates, to one within
 
     @cached_property
@@ -154,13 +155,12 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
         others, weight = pairs.facts, pairs.number
         other = _features(trained, others, known, center, scale, pairs.places)
         shared, prior = _fit_shared(positive, other, weight)
-    # How many pairs of a relation are true: for all relations as many times their facts.
-    true = prior * weight.sum() * np.bincount(graph.train[:, 1], minlength=graph.num_relations)
-    true /= len(graph.train)
+    missing = prior * weight.sum()  # of each relation as many to one of its facts
+    shares = np.bincount(graph.train[:, 1], minlength=graph.num_relations) / len(graph.train)
     curves, priors = [], []
     for relation in range(graph.num_relations):
         ours, theirs = graph.valid[:, 1] == relation, others[:, 1] == relation
-        own = min(1.0, float(true[relation] / max(weight[theirs].sum(), 1.0)))
+        own = min(1.0, float(missing * shares[relation] / max(weight[theirs].sum(), 1.0)))
         facts, rest = shared.logit(positive[ours]), shared.logit(other[theirs])
         curves.append(_curve(facts, rest, weight[theirs], own))
         priors.append(own)
@@ -173,6 +173,7 @@ def calibrate(trained: Trained, *, seed: int = 0) -> Calibration:
         priors,
         _answer_sets(trained),
         negatives,
+        None if negatives else float(missing),
         _beyond(known, graph.valid) - (_beyond(known, annotated) if negatives else 0.0),
     )
 

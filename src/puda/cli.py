@@ -298,9 +298,15 @@ def calibrate(
     title = f"test facts among {what}"
     _draw(svg, lambda: draw_reliability(found, title))
     if as_json:
-        _print_json({**found._asdict(), "coverage": covered._asdict()})
+        missing = calibration.missing
+        _print_json({**found._asdict(), "coverage": covered._asdict(), "missing": missing})
     else:
         display.show_reliability(found, title)
+        if calibration.missing is not None:
+            display.show_text(
+                f"About {calibration.missing:,.0f} facts are missing from training and validation,"
+                f" of which test has {len(opened.trained.graph.test):,}"
+            )
         display.show_text(
             f"Answer sets hold {covered.overall:.1%} of the test facts' answers,"
             f" {COVERAGE:.0%} are promised"
