@@ -1,9 +1,9 @@
 """Whether probabilities and answer sets keep their word: `python benchmarks/calibration.py`.
 
 Trains, calibrates on validation facts and checks on test, of CoDEx-M against its annotated true
-negatives; then hides training facts, which join the test facts, and looks whether it is noticed that
-they are missing. Each finished run is kept in benchmarks/results/calibration.jsonl; a second call
-measures what is missing. Writes docs/calibration.md and the reliability picture of CoDEx-M.
+negatives; then hides training facts, which join the test facts, and looks whether it is noticed
+that they are missing. Each finished run is kept in benchmarks/results/calibration.jsonl; a second
+call measures what is not there. Writes docs/calibration.md and the reliability picture of CoDEx-M.
 """
 
 import json
