@@ -667,6 +667,27 @@ def test_an_estimate_extrapolates_from_questions_and_pairs(family):
     assert foreseen.seconds == pytest.approx(expected)
 
 
+def test_an_estimate_counts_the_rivals_of_facts_that_get_probabilities(family):
+    # A probability takes 1 s for each entity that its fact is ranked among, all else no time.
+    now = 0.0
+    graph = family.graph
+    sizes = [[len(ids) for ids in candidates(graph, r)] for r in range(graph.num_relations)]
+
+    class Slow:
+        def probability(self, trained, facts):
+            nonlocal now
+            now += sum(sum(sizes[relation]) for relation in facts[:, 1])
+            return np.zeros(len(facts))
+
+    with mock.patch.object(completion.time, "perf_counter", lambda: now):
+        few, many = (estimate(family, limit=n, calibration=Slow()) for n in (5, 10**6))
+        assert estimate(family).seconds == 0
+    whole = sum(h * t * (h + t) for h, t in sizes)
+    assert many.seconds == pytest.approx(whole)
+    depth = completion.DEPTH  # so many of a relation are looked at even if few are asked for
+    assert few.seconds == pytest.approx(sum(min(depth, h * t) * (h + t) for h, t in sizes))
+
+
 @pytest.mark.parametrize("kilobytes", [1, 4, 16, 64])
 def test_memory_bounds_questions_and_scores(kilobytes):
     trained = make(toy.ring(60), {"name": "complex", "dim": 8}, 0, whole=False)

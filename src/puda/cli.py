@@ -349,7 +349,14 @@ def complete(
         raise PudaError(f"{run} has no probabilities to draw: puda calibrate fits them")
     if top is None and per_relation is None:
         top = 10_000
-    cost = estimate(opened.trained, relations=relation, pruned=prune, memory=memory)
+    cost = estimate(
+        opened.trained,
+        limit=top or per_relation,
+        relations=relation,
+        pruned=prune,
+        calibration=opened.calibration,
+        memory=memory,
+    )
     display.show_estimate(cost)
     with display.counting("relations") as listener:
         facts = opened.complete(

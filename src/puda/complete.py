@@ -28,7 +28,7 @@ from puda.machine import free_memory
 from puda.runs import Trained, replacing
 from puda.scoring.ensemble import Ensemble
 from puda.training.trainer import Listener
-from puda.types import Ids, Questions, Side
+from puda.types import Facts, Ids, Questions, Side
 
 QUESTIONS, TILE, STRIP = 256, 4_000_000, 65_536
 """So many questions are encoded, and so many pairs are scored and searched, at a time."""
@@ -152,13 +152,16 @@ def complete(
 def estimate(
     trained: Trained,
     *,
+    limit: int | None = None,
     relations: Sequence[str] | None = None,
     pruned: bool = True,
+    calibration: Calibration | None = None,
     memory: int | None = None,
 ) -> Estimate:
     """Count the pairs to score, and time one block of the relation that has the most.
 
-    Seconds = those of a question * questions + those of a pair * pairs.
+    Seconds = those of a question * questions + those of a pair * pairs, and with a calibration
+    those of a fact's rival * the rivals of the facts found, `limit` of each relation.
     """
     graph, chosen = trained.graph, _chosen(trained.graph, relations)
     sizes = {r: [len(ids) for ids in candidates(graph, r, pruned=pruned)] for r in chosen}
@@ -173,16 +176,17 @@ def estimate(
     start = time.perf_counter()
     _ask(trained, block.heads, largest, Side.TAIL)
     asked = time.perf_counter()
-    _find_together(trained, _members(trained), block, memory)
-    spent = time.perf_counter() - asked
+    found = _find_together(trained, _members(trained), block, memory)
+    told = time.perf_counter()
     question = (asked - start) / len(block.heads)
-    pair = max(0.0, spent - question * (len(block.heads) + len(block.tails))) / block.pairs
-    return Estimate(
-        all_pairs,
-        pairs,
-        seconds=question * sum(map(sum, sizes.values())) + pair * pairs,
-        megabytes=math.ceil(plan.size / 1_000_000),
-    )
+    pair = max(0.0, told - asked - question * (len(block.heads) + len(block.tails))) / block.pairs
+    seconds = question * sum(map(sum, sizes.values())) + pair * pairs
+    if calibration is not None and len(found):
+        calibration.probability(trained, _ids(found, largest))
+        rival = (time.perf_counter() - told) / (len(found) * sum(sizes[largest]))
+        depth = max(limit or 0, DEPTH)
+        seconds += rival * sum(min(depth, math.prod(own)) * sum(own) for own in sizes.values())
+    return Estimate(all_pairs, pairs, seconds, megabytes=math.ceil(plan.size / 1_000_000))
 
 
 def candidates(graph: KnowledgeGraph, relation: int, *, pruned: bool = True) -> tuple[Ids, Ids]:
@@ -364,12 +368,17 @@ def _ranked(
         "head", pl.lit(relation).alias("relation"), "tail", pl.exclude("head", "tail")
     )
     if calibration is not None:
-        ids = facts.select("head", "relation", "tail").to_numpy().astype(np.int64)
-        chance = pl.Series("probability", calibration.probability(trained, ids), pl.Float64)
-        facts = facts.with_columns(chance)
+        chances = calibration.probability(trained, _ids(found, relation))
+        facts = facts.with_columns(pl.Series("probability", chances, pl.Float64))
         facts = facts if minimum is None else facts.filter(pl.col("probability") >= minimum)
         facts = _first(facts, order, limit)
     return facts.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("rank"))
+
+
+def _ids(found: pl.DataFrame, relation: int) -> Facts:
+    """Return the facts (n, 3) that were found of a relation."""
+    head, tail = (found[name].to_numpy() for name in ("head", "tail"))
+    return np.stack([head, np.full_like(head, relation), tail], axis=1)
 
 
 def _labelled(facts: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
