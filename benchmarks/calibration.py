@@ -99,7 +99,7 @@ def page(results: list[dict[str, object]]) -> str:
         "|---" * 6 + "|",
     ]
     for r in results:
-        if r["estimated"] is not None:
+        if r["estimated"] is not None and not r["seed"]:
             cells = [r["graph"], f"{r['hidden']:.0%}", f"{r['missing']:,}"]
             cells += [f"{r['estimated']:,.0f}", f"{r['ece']:.4f}", came_true(r)]
             lines.append("| " + " | ".join(map(str, cells)) + " |")

@@ -140,13 +140,13 @@ def measure(run: Path, seconds: float) -> dict[str, Any]:
                 spent = _processor_seconds(process.pid) - spent
                 number = sum(ms["number"] for ms in figures["milliseconds"].values())
                 rounds.append(figures | {"processor_ms": round(1e3 * spent / number, 2)})
-            memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+            memory = sum(_most_kilobytes(pid) for pid in _family(process.pid))
         finally:
             process.terminate()
             process.wait()
     config = (run / "config.toml").read_text()
     scoring = re.search(r'\[scoring\]\nname = "(\w+)"\ndim = (\d+)', config)
-    assert scoring is not None and memory is not None
+    assert scoring is not None
     return {
         "graph": load.name,
         "scoring": scoring[1],
@@ -154,15 +154,29 @@ def measure(run: Path, seconds: float) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(before, 2),
         "start_seconds": round(ready, 2),
-        "memory_mb": int(memory[1]) // 1000,
+        "memory_mb": memory // 1000,
         "rounds": rounds,
     }
 
 
+def _family(pid: int) -> list[int]:
+    """Return a process and its children."""
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
 def _processor_seconds(pid: int) -> float:
-    """Return the processor's time that a process has had; it tells of load, not of waiting."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the time that a process and its children had; it tells of load, not of waiting."""
+    ticks = 0
+    for each in _family(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _most_kilobytes(pid: int) -> int:
+    """Return the most memory that a process has had; what two share counts for both."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) if found else 0
 
 
 async def _first(host: str, port: int) -> None:

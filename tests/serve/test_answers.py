@@ -1,7 +1,6 @@
 """What is answered to many at once is what puda.predict answers to one."""
 
 import copy
-from concurrent.futures import wait
 from dataclasses import replace
 from itertools import product
 
@@ -11,7 +10,6 @@ import pytest
 import puda
 from board import SIZE, board, missing, person
 from puda.data.graph import SPLITS
-from puda.errors import Diverged
 from puda.places import places
 from puda.serve import answers as answering
 from puda.serve.answers import Answers, Asked, Best, Kept
@@ -26,9 +24,7 @@ CONFIG = {
 
 @pytest.fixture
 def answers(run):
-    answers = Answers(run)
-    yield answers
-    answers.close()
+    return Answers(run)
 
 
 def ask(run: puda.Run, asked: Asked) -> list[Prediction]:
@@ -115,25 +111,6 @@ def test_a_graph_too_large_for_one_tile_is_scored_in_several(run, answers, monke
         assert_same(found, expected)
 
 
-def test_waiting_questions_get_their_own_answers(run, answers):
-    batch = questions(run, k=2)
-    futures = [answers.submit(asked) for asked in batch]
-    wait(futures, timeout=30)
-    for asked, future in zip(batch, futures, strict=True):
-        assert_same(future.result(), ask(run, asked))
-
-
-def test_an_error_reaches_who_asked_and_the_next_question_is_answered(answers, monkeypatch):
-    def diverge(batch):
-        raise Diverged("not finite")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(answers, "answer", diverge)
-        with pytest.raises(Diverged):
-            answers.submit(Asked(0, 0, Side.TAIL, 1)).result(timeout=30)
-    assert len(answers.submit(Asked(0, 0, Side.TAIL, 1)).result(timeout=30)) == 1
-
-
 def test_the_board_is_learnt(run):
     for i in range(0, SIZE, 3):
         assert run.predict(head=person(i), relation="likes", k=1)[0].tail == missing(i)[2]
@@ -149,4 +126,3 @@ def test_members_of_an_ensemble_vote_as_they_do_on_a_single_question(tmp_path):
             assert [(a.agreement, a.members) for a in found] == [
                 (a.agreement, a.members) for a in expected
             ]
-    answers.close()

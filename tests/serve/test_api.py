@@ -8,6 +8,7 @@ import pytest
 
 from board import DISLIKES, IMAGE, SCRIPT, SIZE, board, missing, person
 from puda.serve.answers import Answers
+from puda.serve.desk import Desk
 from puda.serve.jobs import KEPT, WAITING
 from puda.serve.review import QUESTIONS, Item, information, spread
 from puda.verdicts import read, settle
@@ -230,6 +231,7 @@ def test_a_run_without_probabilities_says_how_to_get_them(
     answers = Answers(run)
     answers.calibration = None
     monkeypatch.setattr(served, "answers", answers)
+    monkeypatch.setattr(served, "desk", Desk(answers))
     monkeypatch.delitem(served.__dict__, "reliability", raising=False)
     answer = client.get(f"runs/board/{path}", params=params)
     assert answer.status_code == 409

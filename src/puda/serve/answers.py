@@ -1,16 +1,13 @@
 """Answers to many people's questions at once, the same as puda.predict gives to one.
 
 Scoring a question reads the whole entity table, scoring sixteen together reads it once: so the
-questions that wait are answered in one go. The best answers of each question are kept for whoever
-turns the page, and pages of answers for whoever asks again.
+questions that wait are answered in one go (puda.serve.desk). The best answers of each question are
+kept for whoever turns the page, and pages of answers for whoever asks again.
 """
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,7 +26,6 @@ from puda.types import Facts, Ids, Prediction, Questions, Side
 DEPTH = 128  # answers kept of a question; who stands lower is ranked anew
 KEPT = 64_000_000  # bytes of them in all
 PAGES = 100_000  # answers on pages that are kept; each has some 500 bytes
-TOGETHER = 32  # most questions answered at a time
 TILE = 16_000_000  # scores computed at a time, but at least those of one question
 ALONE = 64_000_000  # floats of an entity table that one thread reads in some ten milliseconds
 
@@ -111,56 +107,20 @@ class Kept(Generic[K, V]):
 
 
 class Answers:
-    """Answers questions about one run; a thread of its own does the scoring."""
+    """Answers questions about one run, many at once."""
 
     def __init__(self, run: Run, *, kept: int = KEPT) -> None:
         self.trained: Trained = run.trained
         self.calibration: Calibration | None = run.calibration
         self._best: Kept[Key, Best] = Kept(kept, Best.bytes)
         self._pages: Kept[Asked, list[Prediction]] = Kept(PAGES, lambda page: 1 + len(page))
-        self._waiting: SimpleQueue[tuple[Asked, Future[list[Prediction]]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
-        self._thread.start()
 
-    async def ask(self, asked: Asked) -> list[Prediction]:
-        """Answer a question, together with those that others ask meanwhile."""
-        if asked in (kept := self._pages.find([asked])):
-            return kept[asked]
-        return await asyncio.wrap_future(self.submit(asked))
-
-    def submit(self, asked: Asked) -> Future[list[Prediction]]:
-        """Put a question into the queue."""
-        future: Future[list[Prediction]] = Future()
-        self._waiting.put((asked, future))
-        return future
-
-    def close(self) -> None:
-        """Answer what waits, then stop."""
-        self._waiting.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
+    def prepare(self) -> None:
+        """Do in the thread that is to answer what whoever asks first would wait for."""
         graph = self.trained.graph
         if self.trained.rows.numel() < ALONE:  # several threads would wait longer than they help
             torch.set_num_threads(1)  # for this thread's products, not for those of others
-        _ = graph.known(*SPLITS), graph.reflexive  # now, behind the start, not for who asks first
-        while (first := self._waiting.get()) is not None:
-            batch = [first]
-            while len(batch) < TOGETHER and not self._waiting.empty():
-                following = self._waiting.get()
-                if following is None:
-                    self._waiting.put(None)
-                    break
-                batch.append(following)
-            try:
-                found = self.answer([asked for asked, _ in batch])
-            except Exception as error:  # whatever it is, those who wait must hear of it
-                for _, future in batch:
-                    future.set_exception(error)
-            else:
-                for (_, future), predictions in zip(batch, found, strict=True):
-                    if not future.cancelled():
-                        future.set_result(predictions)
+        _ = graph.known(*SPLITS), graph.reflexive
 
     def answer(self, batch: Sequence[Asked]) -> list[list[Prediction]]:
         """Answer some questions; each as `puda.predict.predict` would."""

@@ -180,7 +180,7 @@ def _api(
         if relation is not None:
             about, relation = await find(graph.relations, relation)
             side = Side.TAIL if tail is None else Side.HEAD
-            found = await served.answers.ask(
+            found = await served.desk.ask(
                 Asked(anchor, about, side, k, offset, include_known=include_known)
             )
         else:

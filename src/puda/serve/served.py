@@ -11,6 +11,8 @@ from puda.data.graph import SPLITS, KnowledgeGraph
 from puda.errors import PudaError
 from puda.evaluation.calibration import Reliability
 from puda.serve.answers import Answers, Asked
+from puda.serve.backroom import Backroom
+from puda.serve.desk import Desk
 from puda.serve.models import CurvePoint, Entity, KnownFact, RunInfo, Similar
 from puda.serve.review import Reviews
 from puda.serve.search import Search
@@ -29,11 +31,12 @@ class NotCalibrated(PudaError):
 class Served:
     """A run, its answers, its searches and its queue of facts to review."""
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: Run, backroom: Backroom | None = None) -> None:
         self.name, self.run = name, run
         self.trained = run.trained
         self.graph: KnowledgeGraph = run.trained.graph
         self.answers = Answers(run)
+        self.desk = Desk(self.answers, name=name, backroom=backroom)
         self.reviews = Reviews(self.answers)
         self.explain = lru_cache(maxsize=512)(run.explain)
         self.missing = lru_cache(maxsize=512)(self._missing)

@@ -13,6 +13,7 @@ import uvicorn
 from puda.api import open_run
 from puda.errors import PudaError
 from puda.serve.app import create_app
+from puda.serve.backroom import Backroom
 from puda.serve.guard import LOOPBACK
 from puda.serve.served import Served
 from puda.serve.store import Store
@@ -39,12 +40,14 @@ def serve(
     if token is not None and (len(token) < FEWEST or not token.isascii() or " " in token):
         raise PudaError(f"--token: use at least {FEWEST} ASCII characters without blanks")
     door = listen(host, port)
-    runs = {name: Served(name, open_run(path)) for name, path in name_runs(paths).items()}
+    named = name_runs(paths)
+    backroom = Backroom(named)  # first: it loads the runs as well, on another core
+    runs = {name: Served(name, open_run(path), backroom) for name, path in named.items()}
     store = Store(verdicts or str(paths[0].absolute().parent / "verdicts.sqlite"))
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     app = create_app(runs, store, hosts=(*LOOPBACK, shown) if local else None, token=token)
-    # After each product the thread that answers waits for the interpreter so long, not 5 ms.
+    # After each product a thread that searches waits for the interpreter so long, not 5 ms.
     sys.setswitchinterval(5e-4)
     door.listen(128)  # who reads the address below may come at once
     fragment = f"#token={token}" if token else ""

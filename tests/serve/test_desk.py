@@ -1,0 +1,105 @@
+"""Whoever waits is answered: by this process, or by one of its own."""
+
+import os
+import signal
+import time
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+
+from puda.errors import Diverged
+from puda.serve.answers import Answers, Asked
+from puda.serve.backroom import Backroom
+from puda.serve.desk import Desk
+from puda.types import Side
+
+ONE = Asked(0, 0, Side.TAIL, 2)
+SOME = [Asked(anchor, 0, side, 3) for anchor in range(5) for side in Side]
+
+
+@pytest.fixture
+def desk(run):
+    desk = Desk(Answers(run))
+    yield desk
+    desk.close()
+
+
+@pytest.fixture(scope="module")
+def backroom(run):
+    backroom = Backroom({"board": run.path})
+    until = time.monotonic() + 60
+    while backroom.answer("board", [ONE]) is None:
+        assert time.monotonic() < until, "it is not ready after a minute"
+        time.sleep(0.05)
+    yield backroom
+    backroom.close()
+
+
+def test_waiting_questions_get_their_own_answers(run, desk):
+    futures = [desk.submit(asked) for asked in SOME]
+    wait(futures, timeout=30)
+    assert [future.result() for future in futures] == Answers(run).answer(SOME)
+
+
+def test_an_error_reaches_who_asked_and_the_next_question_is_answered(desk, monkeypatch):
+    def diverge(batch):
+        raise Diverged("not finite")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.answers, "answer", diverge)
+        with pytest.raises(Diverged):
+            desk.submit(ONE).result(timeout=30)
+    assert len(desk.submit(ONE).result(timeout=30)) == 2
+
+
+def test_a_process_of_its_own_answers_alike(run, backroom):
+    for found, expected in zip(
+        backroom.answer("board", SOME), Answers(run).answer(SOME), strict=True
+    ):
+        assert [(a.head, a.relation, a.tail, a.rank, a.known) for a in found] == [
+            (a.head, a.relation, a.tail, a.rank, a.known) for a in expected
+        ]
+        for kind in ("score", "probability"):
+            own, other = ([getattr(a, kind) for a in answers] for answers in (found, expected))
+            assert own == pytest.approx(other, rel=1e-4)
+
+
+def test_an_error_of_the_other_process_reaches_who_asked(backroom):
+    with pytest.raises(KeyError, match="chess"):
+        backroom.answer("chess", [ONE])
+    with pytest.raises(IndexError):
+        backroom.answer("board", [ONE._replace(anchor=10**6)])
+    assert len(backroom.answer("board", [ONE])[0]) == 2
+
+
+def test_the_desk_asks_the_backroom_and_answers_itself_when_that_is_gone(run):
+    class Away(Exception):
+        pass
+
+    backroom = Backroom({"board": run.path})
+    answers = Answers(run)
+    desk = Desk(answers, name="board", backroom=backroom)
+    expected = answers.answer([ONE])[0]
+    assert desk.submit(ONE).result(timeout=30) == expected  # ready or not
+    while backroom.answer("board", [ONE]) is None:
+        time.sleep(0.05)
+    here = answers.answer
+    answers.answer = lambda batch: (_ for _ in ()).throw(Away)  # from now on not by this process
+    assert desk.submit(ONE).result(timeout=30) == expected
+    os.kill(backroom._process.pid, signal.SIGKILL)
+    backroom._process.join()
+    with pytest.raises(Away):
+        desk.submit(ONE).result(timeout=30)
+    answers.answer = here
+    assert desk.submit(ONE).result(timeout=30) == expected
+    desk.close()
+
+
+def test_what_cannot_be_loaded_is_left_to_the_service_to_tell(tmp_path, capfd):
+    backroom = Backroom({"none": Path(tmp_path / "none")})
+    backroom._process.join(60)
+    assert backroom._process.exitcode == 0
+    with pytest.raises((EOFError, OSError)):
+        backroom.answer("none", [ONE])
+    assert capfd.readouterr().err == ""
