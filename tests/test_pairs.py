@@ -56,6 +56,11 @@ def test_where_all_questions_are_asked_no_near_pair_is_missed(trained_clubs):
     assert len(missed) < 0.01 * len(near)
 
 
+def test_a_graph_too_large_for_one_tile_is_drawn_from_in_several(trained_clubs, monkeypatch):
+    monkeypatch.setattr(drawing, "TILE", 100)
+    test_a_few_stand_for_all_in_number_and_in_kind(trained_clubs)
+
+
 def test_the_same_seed_draws_the_same(trained_clubs):
     one, same, other = (draw_pairs(trained_clubs, size=200, seed=seed) for seed in (1, 1, 2))
     assert all((a == b).all() for a, b in zip(one, same, strict=True))

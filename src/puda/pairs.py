@@ -13,6 +13,7 @@ from puda.types import Facts, Ids, Questions, Side
 
 NEAR = 10  # first places of a question, all of which are drawn
 FAR = 10  # others that are drawn
+TILE = 2_000_000  # scores of one draw, but at least those of a question
 
 
 class Pairs(NamedTuple):
@@ -42,7 +43,9 @@ def draw_pairs(trained: Trained, *, size: int, seed: int) -> Pairs:
         for side in Side:
             number = min(len(fit[1 - side]), int(np.ceil(share / 2 / (NEAR + FAR))))
             anchors = rng.choice(fit[1 - side], number, replace=False)
-            drawn.append(_draw(trained, anchors, relation, side, fit[side], rng))
+            blocks = -(-number * len(fit[side]) // TILE)
+            for some in np.array_split(anchors, max(1, blocks)):
+                drawn.append(_draw(trained, some, relation, side, fit[side], rng))
             asked[side, relation] = number / len(fit[1 - side])
             candidates[side, relation] = len(fit[side])
     facts = np.concatenate(drawn)
