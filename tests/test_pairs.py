@@ -1,7 +1,10 @@
 """Pairs that are drawn stand for all that could be."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from puda import pairs as drawing
 from puda.pairs import draw_pairs
@@ -59,6 +62,12 @@ def test_where_all_questions_are_asked_no_near_pair_is_missed(trained_clubs):
 def test_a_graph_too_large_for_one_tile_is_drawn_from_in_several(trained_clubs, monkeypatch):
     monkeypatch.setattr(drawing, "TILE", 100)
     test_a_few_stand_for_all_in_number_and_in_kind(trained_clubs)
+
+
+def test_where_nothing_is_told_apart_no_more_are_drawn(trained_clubs):
+    flat = replace(trained_clubs, entities=torch.zeros_like(trained_clubs.entities))
+    drawn = draw_pairs(flat, size=500, seed=0)
+    assert 250 < len(drawn.facts) < 1000
 
 
 def test_the_same_seed_draws_the_same(trained_clubs):

@@ -91,9 +91,11 @@ def _draw(
 
 
 def _least(values: Floats, number: int) -> NDArray[np.bool_]:
-    """Mark the least finite values of each row (Q, C)."""
-    if values.shape[1] <= number:
-        return values < np.inf
-    last = np.partition(values, number - 1, axis=1)[:, [number - 1]]
-    least: NDArray[np.bool_] = (values <= last) & (values < np.inf)
-    return least
+    """Mark so many of the least finite values of each row (Q, C), however many are equal."""
+    marks = values < np.inf
+    if values.shape[1] > number:
+        least = np.zeros_like(marks)
+        chosen = np.argpartition(values, number - 1, axis=1)[:, :number]
+        np.put_along_axis(least, chosen, values=True, axis=1)
+        marks &= least
+    return marks
