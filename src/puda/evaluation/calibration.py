@@ -84,8 +84,13 @@ def fit_unlabeled(
     fitted = None
     for _ in range(ROUNDS):
         # To one positive: most of the many unlabeled tell nothing, and ridge must not outweigh all.
+        # The first time to the end; then a step or two keep up with what the last round moved.
         fitted = _newton(
-            features, whole / len(positive), whole * true / len(positive), start=fitted
+            features,
+            whole / len(positive),
+            whole * true / len(positive),
+            start=fitted,
+            steps=50 if fitted is None else 2,
         )
         fit = Logistic(fitted.slopes, fitted.intercept - extra)
         true[len(positive) :] = fit(unlabeled)
@@ -119,7 +124,12 @@ def fit_negative(positive: Floats, negative: Floats) -> Logistic:
 
 
 def _newton(
-    features: Floats, weight: Floats, true: Floats, start: Logistic | None = None
+    features: Floats,
+    weight: Floats,
+    true: Floats,
+    *,
+    start: Logistic | None = None,
+    steps: int = 50,
 ) -> Logistic:
     """Fit to rows (n, k) of weights (n,) of which the parts `true` (n,) are true.
 
@@ -137,7 +147,7 @@ def _newton(
         value: float = (weight * np.logaddexp(0, x @ place)).sum() - wanted @ place
         return value + float(place @ ridge @ place) / 2
 
-    for _ in range(50):
+    for _ in range(steps):
         chance = sigmoid(x @ at)
         slope = x.T @ (weight * chance) - wanted + ridge @ at
         curvature = (x.T * (weight * chance * (1 - chance))) @ x + ridge
