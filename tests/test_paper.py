@@ -391,6 +391,16 @@ def test_members_are_trained_where_need_be_and_measured_as_one(graph, tmp_path):
     assert ExperimentFile(path).measured == []  # of other settings
 
 
+def test_a_member_that_is_listed_twice_has_two_seeds(graph, tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path, name=name)
+    path = write(tmp_path, HEAD + 'members = ["one.toml", "two.toml", "two.toml"]\n')
+    reproduce(path, seeds=2)
+    trained = sorted(folder.name for folder in (tmp_path / "runs/toy").iterdir())
+    assert trained == [*(f"one-seed-{i}" for i in (0, 1)), *(f"two-seed-{i}" for i in range(4))]
+    assert [measured.seed for measured in recorded(path)] == [0, 1]
+
+
 def test_members_leave_no_room_for_settings(graph, tmp_path):
     write(tmp_path, name="one")
     path = write(tmp_path, HEAD + 'members = ["one.toml"]\n' + SMALL)

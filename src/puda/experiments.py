@@ -91,7 +91,7 @@ class Experiment(Section):
     side: Literal["both", "tail"] = "both"  # which of our figures the claim is to be held against
     known: dict[str, float | str] = {}
     start: str | None = None  # the file, beside this one, whose run the model starts from
-    members: tuple[str, ...] = ()  # files beside this one whose runs are measured as one
+    members: tuple[str, ...] = ()  # files beside this one, measured as one; each time another seed
     hide: float = Field(0.0, ge=0, lt=1)  # share of the training facts that are hidden
     config: dict[str, Any] = {}
     vary: Vary | None = None

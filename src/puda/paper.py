@@ -64,7 +64,7 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
     """Train, or go on training, and measure."""
     graph = _graph(trial)
     _, hidden = hide(graph, trial.hide, seed=trial.config.data.seed)
-    parts = [_of_seed(file, trial.config.training.seed) for file in trial.source.members]
+    parts = _members(trial)
     folders = [train(part, runs, watch) for part in parts or [trial]]
     trained = together([folder.load() for folder in folders])
     traces = [folder.trace() for folder in folders]
@@ -121,6 +121,16 @@ def _graph(trial: Trial) -> KnowledgeGraph:
         if not len(graph.facts(split)):
             raise DataError(f"{graph.name} has no {split} facts to measure on")
     return graph
+
+
+def _members(trial: Trial) -> list[Trial]:
+    """Return the runs that are measured as one; one listed n times has n seeds of its own."""
+    files, seed = trial.source.members, trial.config.training.seed
+    names = [file.name for file in files]
+    return [
+        _of_seed(file, names.count(file.name) * seed + names[:place].count(file.name))
+        for place, file in enumerate(files)
+    ]
 
 
 def _of_seed(file: ExperimentFile, seed: int) -> Trial:
