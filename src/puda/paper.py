@@ -2,13 +2,14 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from puda import __version__
 from puda.config import Config
@@ -17,10 +18,10 @@ from puda.data.source import load
 from puda.errors import DataError, RunError
 from puda.evaluation.classification import classify
 from puda.evaluation.metrics import Metrics, measure
-from puda.evaluation.ranking import rank
+from puda.evaluation.ranking import Scorer, rank
 from puda.experiments import ExperimentFile, Figures, Measured, Trial
 from puda.machine import keep_freed_memory
-from puda.runs import RunFolder, Trained, together
+from puda.runs import RunFolder
 from puda.training import trainer
 from puda.training.trainer import Listener
 
@@ -66,11 +67,11 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
     _, hidden = hide(graph, trial.hide, seed=trial.config.data.seed)
     parts = _members(trial)
     folders = [train(part, runs, watch) for part in parts or [trial]]
-    trained = together([folder.load() for folder in folders])
+    score = _mean([folder.load().score for folder in folders])
     traces = [folder.trace() for folder in folders]
     ends = [events[-1] for events in traces]
     checks = [e for e in traces[0] if e["event"] == "validation" and e["mrr"] and not parts]
-    test = _ranked(trained, graph, "test")
+    test = _ranked(score, graph, "test")
     return Measured(
         settings=trial.source.digest,
         value=trial.value,
@@ -81,12 +82,12 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
         epochs=max(end["epoch"] for end in ends),
         best_epoch=max(end["best"]["epoch"] for end in ends),
         version=_version(),
-        valid=_figures(_ranked(trained, graph, "valid")["both"]),
+        valid=_figures(_ranked(score, graph, "valid")["both"]),
         tail=_figures(test["tail"]),
         head=_figures(test["head"]),
         both=_figures(test["both"]),
-        hidden=_hidden(trained, graph, hidden),
-        classified=_classified(trained, graph),
+        hidden=_hidden(score, graph, hidden),
+        classified=_classified(score, graph),
         curve=tuple((round(e["seconds"], 1), round(e["mrr"]["both"], 5)) for e in checks),
     )
 
@@ -157,26 +158,31 @@ def _is_of(folder: RunFolder, config: Config, graph: KnowledgeGraph) -> bool:
         return False
 
 
-def _ranked(trained: Trained, graph: KnowledgeGraph, split: str) -> Metrics:
+def _mean(scores: Sequence[Scorer]) -> Scorer:
+    """Take several models as one, whose score is the mean of theirs."""
+    return lambda questions: torch.stack([score(questions) for score in scores]).mean(0)
+
+
+def _ranked(score: Scorer, graph: KnowledgeGraph, split: str) -> Metrics:
     known = graph.known(*(("train", "valid") if split == "valid" else SPLITS))
-    return measure(rank(trained.score, graph.facts(split), known))
+    return measure(rank(score, graph.facts(split), known))
 
 
-def _hidden(trained: Trained, graph: KnowledgeGraph, hidden: np.ndarray) -> Figures:
+def _hidden(score: Scorer, graph: KnowledgeGraph, hidden: np.ndarray) -> Figures:
     """Rank hidden facts; `below` is how often a random non-fact stands above one of them.
 
     That share is exact, not sampled: (mean rank - 1) / (mean number of non-facts) = (1 - AMRI) / 2.
     """
     if not len(hidden):
         return {}
-    both = measure(rank(trained.score, hidden, graph.known(*SPLITS)))["both"]
+    both = measure(rank(score, hidden, graph.known(*SPLITS)))["both"]
     return {**_figures(both), "below": round((1 - both["amri"]) / 2, 5)}
 
 
-def _classified(trained: Trained, graph: KnowledgeGraph) -> Figures:
+def _classified(score: Scorer, graph: KnowledgeGraph) -> Figures:
     if not len(graph.negatives.get("test", ())):
         return {}
-    return _figures(classify(trained.score, graph.test, graph.negatives["test"]))
+    return _figures(classify(score, graph.test, graph.negatives["test"]))
 
 
 def _figures(metrics: dict[str, Any]) -> Figures:

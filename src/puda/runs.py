@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,15 +55,6 @@ class Trained:
     def score(self, questions: Questions) -> Tensor:
         """Score all entities as answers: (Q, E)."""
         return self.model.match(self.model.ask(questions, self.rows), self.rows)
-
-
-def together(members: Sequence[Trained]) -> Trained:
-    """Take models of one graph as one, whose score is their mean."""
-    first, *others = members
-    if not others:
-        return first
-    entities = torch.cat([member.entities for member in members], dim=1)
-    return replace(first, model=Ensemble([m.model for m in members]).eval(), entities=entities)
 
 
 class State(NamedTuple):
@@ -248,13 +239,16 @@ class RunFolder:
 
     def _load_ensemble(self) -> Trained:
         members = [folder.load() for folder in self.members]
+        first = members[0]
         for folder, member in zip(self.members, members, strict=True):
             if (member.graph.fingerprint, member.config.scoring) != (
-                members[0].graph.fingerprint,
-                members[0].config.scoring,
+                first.graph.fingerprint,
+                first.config.scoring,
             ):
                 raise RunError(f"{folder.path} is not of the same graph and model as the others")
-        return together(members)
+        model = Ensemble([member.model for member in members])
+        entities = torch.cat([member.entities for member in members], dim=1)
+        return Trained(first.config, first.graph, model.eval(), entities)
 
     def _text(self, name: str) -> str:
         try:
