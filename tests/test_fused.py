@@ -149,6 +149,14 @@ def test_the_slopes_of_a_product_by_tiles_are_those_of_finite_differences(narrow
     assert gradcheck(product, (draw(2, 3), draw(7, 3, seed=1)))
 
 
+@pytest.mark.parametrize("questions", [3, 50])
+def test_a_product_with_some_rows_is_that_with_those_rows(narrow, questions):
+    question, rows = torch.randn(questions, 12), torch.randn(40, 12)
+    ids = torch.randperm(40)[:30]
+    found = fused.product_among(question, rows, ids)
+    torch.testing.assert_close(found, question @ rows[ids].T, rtol=1e-5, atol=1e-5)
+
+
 def test_without_questions_a_product_by_tiles_is_empty(narrow):
     assert product(torch.empty(0, 2), torch.empty(5, 2)).shape == (0, 5)
 

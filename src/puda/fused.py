@@ -156,7 +156,7 @@ def product(question: Tensor, candidates: Tensor) -> Tensor:
 
 def product_among(question: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
     """Q R^T of questions (Q, d) and those of the rows (E, d) that have some ids (P,): (Q, P)."""
-    if len(question) <= SOME and native.fits(question, rows):
+    if len(ids) > COLUMNS and len(question) <= SOME and native.fits(question, rows):
         return native.product(question, rows, ids)
     return product(question, rows.index_select(0, ids))
 

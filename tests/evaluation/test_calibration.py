@@ -106,6 +106,17 @@ def test_a_feature_that_says_nothing_gets_no_slope():
     assert abs(fit.slopes[1]) < 0.1 < fit.slopes[0]
 
 
+def test_the_noise_of_a_constant_feature_gets_no_slope():
+    positive, unlabeled, _ = draw(0.2, number=2000)
+    rng = np.random.default_rng(1)
+    noisy = [
+        np.stack([x, -3.258 + 1e-15 * rng.integers(0, 3, len(x))], axis=1)
+        for x in (positive, unlabeled)
+    ]
+    for fit in (fit_unlabeled(*noisy, 0.2), fit_negative(*noisy)):
+        assert abs(fit.slopes[1]) < 1
+
+
 def test_weighted_unlabeled_fit_as_repeated_ones_do():
     positive, unlabeled, _ = draw(0.2, number=2000)
     weight = np.random.default_rng(1).integers(1, 4, len(unlabeled))

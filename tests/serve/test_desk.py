@@ -36,10 +36,21 @@ def backroom(run):
     backroom.close()
 
 
+def assert_alike(found, expected) -> None:
+    """Compare answers to several questions; other products may differ in the last digits."""
+    for own, other in zip(found, expected, strict=True):
+        assert [a[:3] + (a.rank, a.known) for a in own] == [
+            a[:3] + (a.rank, a.known) for a in other
+        ]
+        for kind in ("score", "probability"):
+            values = [[getattr(a, kind) for a in answers] for answers in (own, other)]
+            assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
 def test_waiting_questions_get_their_own_answers(run, desk):
     futures = [desk.submit(asked) for asked in SOME]
     wait(futures, timeout=30)
-    assert [future.result() for future in futures] == Answers(run).answer(SOME)
+    assert_alike([future.result() for future in futures], Answers(run).answer(SOME))
 
 
 def test_an_error_reaches_who_asked_and_the_next_question_is_answered(desk, monkeypatch):
@@ -54,15 +65,7 @@ def test_an_error_reaches_who_asked_and_the_next_question_is_answered(desk, monk
 
 
 def test_a_process_of_its_own_answers_alike(run, backroom):
-    for found, expected in zip(
-        backroom.answer("board", SOME), Answers(run).answer(SOME), strict=True
-    ):
-        assert [(a.head, a.relation, a.tail, a.rank, a.known) for a in found] == [
-            (a.head, a.relation, a.tail, a.rank, a.known) for a in expected
-        ]
-        for kind in ("score", "probability"):
-            own, other = ([getattr(a, kind) for a in answers] for answers in (found, expected))
-            assert own == pytest.approx(other, rel=1e-4)
+    assert_alike(backroom.answer("board", SOME), Answers(run).answer(SOME))
 
 
 def test_an_error_of_the_other_process_reaches_who_asked(backroom):
@@ -80,19 +83,19 @@ def test_the_desk_asks_the_backroom_and_answers_itself_when_that_is_gone(run):
     backroom = Backroom({"board": run.path})
     answers = Answers(run)
     desk = Desk(answers, name="board", backroom=backroom)
-    expected = answers.answer([ONE])[0]
-    assert desk.submit(ONE).result(timeout=30) == expected  # ready or not
+    expected = answers.answer([ONE])
+    assert_alike([desk.submit(ONE).result(timeout=30)], expected)  # ready or not
     while backroom.answer("board", [ONE]) is None:
         time.sleep(0.05)
     here = answers.answer
     answers.answer = lambda batch: (_ for _ in ()).throw(Away)  # from now on not by this process
-    assert desk.submit(ONE).result(timeout=30) == expected
+    assert_alike([desk.submit(ONE).result(timeout=30)], expected)
     os.kill(backroom._process.pid, signal.SIGKILL)
     backroom._process.join()
     with pytest.raises(Away):
         desk.submit(ONE).result(timeout=30)
     answers.answer = here
-    assert desk.submit(ONE).result(timeout=30) == expected
+    assert_alike([desk.submit(ONE).result(timeout=30)], expected)
     desk.close()
 
 

@@ -13,6 +13,7 @@ Floats = NDArray[np.float64]
 
 ERRORS = 2.0  # standard errors of the bound that the prior's estimate minimises
 ROUNDS = 200  # of expectation and maximisation at most
+FLAT = 1e-9  # deviation of a feature that does not vary
 RIDGE = 1e-4  # on standardised features; keeps a fit finite where they tell all apart
 BINS = 10  # of a reliability table
 
@@ -136,7 +137,7 @@ def _newton(
     Minimises sum weight softplus(z) - true z, convex in slopes and intercept, with a little ridge.
     """
     center, scale = features.mean(0), features.std(0)
-    scale = np.where(scale > 0, scale, 1.0)
+    scale = np.where(scale > FLAT, scale, 1.0)  # the noise of a constant is none to learn from
     x = np.concatenate([(features - center) / scale, np.ones((len(features), 1))], axis=1)
     wanted, ridge = x.T @ true, RIDGE * np.eye(x.shape[1])
     at = np.zeros(x.shape[1])
