@@ -1,6 +1,7 @@
 """Verdicts in a database: SQLite in a file, or whatever else SQLAlchemy reaches."""
 
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ TABLE = Table(
     Column("time", String(32), nullable=False),
 )
 """One row for each verdict; rows are added and never changed, so no one's is lost to another's."""
+
+
+TRIES = 10  # to make the table while others do
 
 
 class Store:
@@ -88,10 +92,14 @@ class Store:
 
     def _create(self) -> None:
         """Make the table if there is none."""
-        try:
-            TABLE.metadata.create_all(self.engine)
-        except SQLAlchemyError:  # another server may have made it between our look and our making
-            TABLE.metadata.create_all(self.engine)
+        self.engine.connect().close()  # a database that is not there is told at once
+        for left in reversed(range(TRIES)):
+            try:
+                return TABLE.metadata.create_all(self.engine)
+            except SQLAlchemyError:  # others may have made it between our look and our making
+                if not left:
+                    raise
+                time.sleep(0.05)
 
     def close(self) -> None:
         """Let go of the database."""
