@@ -2,13 +2,12 @@
 
 import os
 import signal
-import time
 from concurrent.futures import wait
-from pathlib import Path
 
 import pytest
 
 from puda.errors import Diverged
+from puda.serve import backroom as rooms
 from puda.serve.answers import Answers, Asked
 from puda.serve.backroom import Backroom
 from puda.serve.desk import Desk
@@ -25,13 +24,9 @@ def desk(run):
     desk.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def backroom(run):
-    backroom = Backroom({"board": run.path})
-    until = time.monotonic() + 60
-    while backroom.answer("board", [ONE]) is None:
-        assert time.monotonic() < until, "it is not ready after a minute"
-        time.sleep(0.05)
+    backroom = Backroom({"board": run})
     yield backroom
     backroom.close()
 
@@ -76,22 +71,18 @@ def test_an_error_of_the_other_process_reaches_who_asked(backroom):
     assert len(backroom.answer("board", [ONE])[0]) == 2
 
 
-def test_the_desk_asks_the_backroom_and_answers_itself_when_that_is_gone(run):
+def test_the_desk_asks_the_backroom_and_answers_itself_when_that_is_gone(run, backroom):
     class Away(Exception):
         pass
 
-    backroom = Backroom({"board": run.path})
     answers = Answers(run)
-    desk = Desk(answers, name="board", backroom=backroom)
     expected = answers.answer([ONE])
-    assert_alike([desk.submit(ONE).result(timeout=30)], expected)  # ready or not
-    while backroom.answer("board", [ONE]) is None:
-        time.sleep(0.05)
+    desk = Desk(answers, name="board", backroom=backroom)
     here = answers.answer
     answers.answer = lambda batch: (_ for _ in ()).throw(Away)  # from now on not by this process
     assert_alike([desk.submit(ONE).result(timeout=30)], expected)
-    os.kill(backroom._process.pid, signal.SIGKILL)
-    backroom._process.join()
+    os.kill(backroom.process.pid, signal.SIGKILL)
+    backroom.process.join()
     with pytest.raises(Away):
         desk.submit(ONE).result(timeout=30)
     answers.answer = here
@@ -99,10 +90,16 @@ def test_the_desk_asks_the_backroom_and_answers_itself_when_that_is_gone(run):
     desk.close()
 
 
-def test_what_cannot_be_loaded_is_left_to_the_service_to_tell(tmp_path, capfd):
-    backroom = Backroom({"none": Path(tmp_path / "none")})
-    backroom._process.join(60)
-    assert backroom._process.exitcode == 0
-    with pytest.raises((EOFError, OSError)):
-        backroom.answer("none", [ONE])
-    assert capfd.readouterr().err == ""
+def test_it_suits_tables_that_one_thread_can_read(run, monkeypatch):
+    assert Backroom.suits({"board": run})
+    monkeypatch.setattr(rooms, "ALONE", 1)
+    assert not Backroom.suits({"board": run})
+    monkeypatch.undo()
+    monkeypatch.setattr(rooms.sys, "platform", "win32")
+    assert not Backroom.suits({"board": run})
+
+
+def test_an_interrupt_is_not_for_the_backroom(backroom):
+    assert len(backroom.answer("board", [ONE])[0]) == 2
+    os.kill(backroom.process.pid, signal.SIGINT)
+    assert len(backroom.answer("board", [ONE])[0]) == 2

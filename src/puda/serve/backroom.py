@@ -7,41 +7,43 @@ two cores).
 
 import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 
-from puda.api import open_run
-from puda.errors import PudaError
-from puda.serve.answers import Answers, Asked
+import torch
+
+from puda.api import Run
+from puda.serve.answers import ALONE, Answers, Asked
 from puda.types import Prediction
 
 
 class Backroom:
-    """Answers questions about some runs in a process of its own, which ends with this one."""
+    """Answers questions about some runs in a process of its own, which ends with this one.
 
-    def __init__(self, runs: Mapping[str, Path]) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would inherit locks that are held
+    It is forked, so that it is there at once and shares what is loaded: to be made before there are
+    other threads.
+    """
+
+    def __init__(self, runs: Mapping[str, Run]) -> None:
+        context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
         self._lock = threading.Lock()  # several runs, several threads that ask
-        self._process = context.Process(target=_answer, args=(dict(runs), theirs), daemon=True)
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service alone
-        self._process.start()
-        signal.signal(signal.SIGINT, before)
+        self.process = context.Process(target=_answer, args=(runs, theirs, self._pipe), daemon=True)
+        self.process.start()
         theirs.close()
-        self._ready = False
 
-    def answer(self, name: str, batch: list[Asked]) -> list[list[Prediction]] | None:
-        """Answer as `Answers.answer` does; None while the process is not ready.
+    @staticmethod
+    def suits(runs: Mapping[str, Run]) -> bool:
+        """Whether the system can fork, and one thread, all that may be forked, is enough."""
+        small = all(run.trained.rows.numel() < ALONE for run in runs.values())
+        return small and sys.platform.startswith("linux")
 
-        EOFError or OSError: it is gone.
-        """
+    def answer(self, name: str, batch: list[Asked]) -> list[list[Prediction]]:
+        """Answer as `Answers.answer` does; EOFError or OSError: the process is gone."""
         with self._lock:
-            self._ready = self._ready or (self._pipe.poll() and self._pipe.recv())
-            if not self._ready:
-                return None
             self._pipe.send((name, batch))
             found: list[list[Prediction]] | Exception = self._pipe.recv()
         if isinstance(found, Exception):
@@ -51,21 +53,22 @@ class Backroom:
     def close(self) -> None:
         """End the process."""
         self._pipe.close()
-        self._process.join()
+        self.process.join()
 
 
-def _answer(runs: Mapping[str, Path], pipe: Connection) -> None:
-    """Answer what comes through the pipe until its other end is closed."""
-    # What cannot be loaded is told by the service, which loads it as well.
-    with suppress(PudaError, EOFError, OSError):
-        served = {name: Answers(open_run(path)) for name, path in runs.items()}
-        for answers in served.values():
-            answers.prepare()
-        pipe.send(True)
+def _answer(runs: Mapping[str, Run], pipe: Connection, other_end: Connection) -> None:
+    """Answer what comes through the pipe until nobody holds its other end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
+    other_end.close()
+    torch.set_num_threads(1)  # those of the service are not here
+    answers = {name: Answers(run) for name, run in runs.items()}
+    for own in answers.values():
+        own.prepare()
+    with suppress(EOFError, OSError):
         while True:
             name, batch = pipe.recv()
             try:
-                found: object = served[name].answer(batch)
+                found: object = answers[name].answer(batch)
             except Exception as error:  # whoever asked must hear of it
                 found = error
             pipe.send(found)

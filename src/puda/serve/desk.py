@@ -15,7 +15,7 @@ TOGETHER = 32  # most questions answered at a time
 class Desk:
     """Takes questions about one run; a thread of its own has them answered.
 
-    By a backroom, where there is one and it is ready; otherwise by this process.
+    By a backroom, where there is one that has not broken down; otherwise by this process.
     """
 
     def __init__(
@@ -62,10 +62,9 @@ class Desk:
                         future.set_result(predictions)
 
     def _answer(self, batch: list[Asked]) -> list[list[Prediction]]:
-        found = None
         if self.backroom is not None:
             try:
-                found = self.backroom.answer(self.name, batch)
+                return self.backroom.answer(self.name, batch)
             except (EOFError, OSError):  # it is gone: somebody has to answer
                 self.backroom = None
-        return self.answers.answer(batch) if found is None else found
+        return self.answers.answer(batch)

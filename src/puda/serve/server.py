@@ -40,9 +40,9 @@ def serve(
     if token is not None and (len(token) < FEWEST or not token.isascii() or " " in token):
         raise PudaError(f"--token: use at least {FEWEST} ASCII characters without blanks")
     door = listen(host, port)
-    named = name_runs(paths)
-    backroom = Backroom(named)  # first: it loads the runs as well, on another core
-    runs = {name: Served(name, open_run(path), backroom) for name, path in named.items()}
+    opened = {name: open_run(path) for name, path in name_runs(paths).items()}
+    backroom = Backroom(opened) if Backroom.suits(opened) else None
+    runs = {name: Served(name, run, backroom) for name, run in opened.items()}
     store = Store(verdicts or str(paths[0].absolute().parent / "verdicts.sqlite"))
     name, real_port = door.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
