@@ -1,5 +1,6 @@
 """Whoever waits is answered: by this process, or by one of its own."""
 
+import asyncio
 import os
 import signal
 from concurrent.futures import wait
@@ -8,6 +9,7 @@ import pytest
 
 from puda.errors import Diverged
 from puda.serve import backroom as rooms
+from puda.serve import desk as desks
 from puda.serve.answers import Answers, Asked
 from puda.serve.backroom import Backroom
 from puda.serve.desk import Desk
@@ -46,6 +48,27 @@ def test_waiting_questions_get_their_own_answers(run, desk):
     futures = [desk.submit(asked) for asked in SOME]
     wait(futures, timeout=30)
     assert_alike([future.result() for future in futures], Answers(run).answer(SOME))
+
+
+def test_whoever_asks_again_is_told_what_is_kept(run, monkeypatch):
+    monkeypatch.setattr(desks, "PAGES", 6)
+    answers = Answers(run)
+    desk = Desk(answers)
+    asked: list[list[Asked]] = []
+    here = answers.answer
+    answers.answer = lambda batch: (asked.append(batch), here(batch))[1]
+
+    async def ask() -> None:
+        first = await desk.ask(ONE)
+        assert await desk.ask(ONE) is first
+        for other in SOME:  # each of three answers: there is room for one
+            await desk.ask(other)
+        assert len(desk._pages) == 1
+        await desk.ask(ONE)
+
+    asyncio.run(ask())
+    assert [len(batch) for batch in asked] == [1] * (len(SOME) + 2)
+    desk.close()
 
 
 def test_an_error_reaches_who_asked_and_the_next_question_is_answered(desk, monkeypatch):

@@ -2,7 +2,7 @@
 
 Scoring a question reads the whole entity table, scoring sixteen together reads it once: so the
 questions that wait are answered in one go (puda.serve.desk). The best answers of each question are
-kept for whoever turns the page, and pages of answers for whoever asks again.
+kept for whoever turns the page.
 """
 
 import threading
@@ -25,7 +25,6 @@ from puda.types import Facts, Ids, Prediction, Questions, Side
 
 DEPTH = 128  # answers kept of a question; who stands lower is ranked anew
 KEPT = 64_000_000  # bytes of them in all
-PAGES = 100_000  # answers on pages that are kept; each has some 500 bytes
 TILE = 16_000_000  # scores computed at a time, but at least those of one question
 ALONE = 64_000_000  # floats of an entity table that one thread reads in some ten milliseconds
 
@@ -113,7 +112,6 @@ class Answers:
         self.trained: Trained = run.trained
         self.calibration: Calibration | None = run.calibration
         self._best: Kept[Key, Best] = Kept(kept, Best.bytes)
-        self._pages: Kept[Asked, list[Prediction]] = Kept(PAGES, lambda page: 1 + len(page))
 
     def prepare(self) -> None:
         """Do in the thread that is to answer what whoever asks first would wait for."""
@@ -124,20 +122,19 @@ class Answers:
 
     def answer(self, batch: Sequence[Asked]) -> list[list[Prediction]]:
         """Answer some questions; each as `puda.predict.predict` would."""
-        answers = self._pages.find(batch)
-        if missing := [asked for asked in dict.fromkeys(batch) if asked not in answers]:
-            best = self._find([asked.key for asked in missing])
-            pages = [self._choose(asked, best[asked.key]) for asked in missing]
-            facts = np.concatenate([page.facts for page in pages])
-            places = np.concatenate([page.places for page in pages])
-            chances = self.probability(facts, places)
-            start = 0
-            for asked, page in zip(missing, pages, strict=True):
-                stop = start + len(page.facts)
-                own = None if chances is None else chances[start:stop]
-                answers[asked] = self._write(asked, page, own)
-                start = stop
-            self._pages.keep(answers)
+        best = self._find([asked.key for asked in batch])
+        pages = {asked: self._choose(asked, best[asked.key]) for asked in batch}
+        if not pages:
+            return []
+        facts = np.concatenate([page.facts for page in pages.values()])
+        places = np.concatenate([page.places for page in pages.values()])
+        chances = self.probability(facts, places)
+        answers, start = {}, 0
+        for asked, page in pages.items():
+            stop = start + len(page.facts)
+            own = None if chances is None else chances[start:stop]
+            answers[asked] = self._write(asked, page, own)
+            start = stop
         return [answers[asked] for asked in batch]
 
     def probability(self, facts: Facts, places: Floats | None = None) -> Floats | None:

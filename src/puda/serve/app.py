@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from puda import __version__, verdicts
@@ -66,6 +67,8 @@ STATUS: list[tuple[type[PudaError], int]] = [
 ]
 
 T = TypeVar("T")
+
+FOUND, PREDICTED = TypeAdapter(list[Found]), TypeAdapter(Predicted)
 
 
 def create_app(
@@ -142,19 +145,21 @@ def _api(
         """List the runs that are served."""
         return [served.info for served in runs.values()]
 
-    @api.get("/runs/{run}/search")
+    @api.get("/runs/{run}/search", response_model=list[Found])
     async def search(
         served: ARun,
         text: Annotated[str, Query(max_length=200, description="What was typed so far.")] = "",
         kind: Literal["entity", "relation"] = "entity",
         k: Number = 8,
-    ) -> list[Found]:
+    ) -> Response:
         """Find entities or relations by what was typed of them; typos are forgiven."""
         index = served.search[kind]
         found = await work(lambda: index.find(text, k))
-        return [Found(label=index.labels[i], facts=int(index.weight[i])) for i in found]
+        return _written(
+            FOUND, [Found(label=index.labels[i], facts=int(index.weight[i])) for i in found]
+        )
 
-    @api.get("/runs/{run}/predict")
+    @api.get("/runs/{run}/predict", response_model=Predicted)
     async def predict(
         served: ARun,
         head: Label | None = None,
@@ -166,7 +171,7 @@ def _api(
         minimum: Annotated[
             Share | None, Query(description="Leave out answers that are less probable.")
         ] = None,
-    ) -> Predicted:
+    ) -> Response:
         """Complete a fact of which two parts are given, as `puda predict` does."""
         if [head, relation, tail].count(None) != 1:
             raise PudaError("give two of head, relation and tail: the third is predicted")
@@ -190,18 +195,19 @@ def _api(
                 )
             )
             found = found[offset:]
-        return Predicted(
+        predicted = Predicted(
             head=head,
             relation=relation,
             tail=tail,
             answers=[
-                PredictedFact.model_validate(each)
+                PredictedFact.model_construct(**each._asdict())
                 for each in found
                 if minimum is None or (each.probability or 0) >= minimum
             ],
             more=bool(found) and found[-1].margin is not None,
             promise=served.run.promise(head=head, relation=relation, tail=tail),
         )
+        return _written(PREDICTED, predicted)
 
     @api.get("/runs/{run}/explain")
     async def explain(
@@ -362,6 +368,11 @@ def _api(
         return _file(text if facts.width else "", f"missing.{format}")
 
     return api
+
+
+def _written(kind: TypeAdapter[T], value: T) -> Response:
+    """Write an answer by its own model; FastAPI would check it again, for as long as scoring."""
+    return Response(kind.dump_json(value), media_type="application/json")
 
 
 def _file(text: str, name: str) -> Response:

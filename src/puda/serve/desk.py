@@ -5,11 +5,12 @@ import threading
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from puda.serve.answers import Answers, Asked
+from puda.serve.answers import Answers, Asked, Kept
 from puda.serve.backroom import Backroom
 from puda.types import Prediction
 
 TOGETHER = 32  # most questions answered at a time
+PAGES = 100_000  # answers that are kept for whoever asks again; each has some 500 bytes
 
 
 class Desk:
@@ -22,12 +23,15 @@ class Desk:
         self, answers: Answers, *, name: str = "", backroom: Backroom | None = None
     ) -> None:
         self.answers, self.name, self.backroom = answers, name, backroom
+        self._pages: Kept[Asked, list[Prediction]] = Kept(PAGES, lambda page: 1 + len(page))
         self._waiting: SimpleQueue[tuple[Asked, Future[list[Prediction]]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="answers", daemon=True)
         self._thread.start()
 
     async def ask(self, asked: Asked) -> list[Prediction]:
         """Answer a question, together with those that others ask meanwhile."""
+        if asked in (kept := self._pages.find([asked])):
+            return kept[asked]
         return await asyncio.wrap_future(self.submit(asked))
 
     def submit(self, asked: Asked) -> Future[list[Prediction]]:
@@ -57,6 +61,9 @@ class Desk:
                 for _, future in batch:
                     future.set_exception(error)
             else:
+                self._pages.keep(
+                    {asked: page for (asked, _), page in zip(batch, found, strict=True)}
+                )
                 for (_, future), predictions in zip(batch, found, strict=True):
                     if not future.cancelled():
                         future.set_result(predictions)
