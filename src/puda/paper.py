@@ -78,7 +78,7 @@ def run(trial: Trial, runs: Path, watch: Watch) -> Measured:
         seed=trial.config.training.seed,
         minutes=trial.config.training.minutes,
         seconds=round(sum(end["seconds"] for end in ends), 1),
-        threads=traces[0][0]["threads"],
+        threads=max(events[0]["threads"] for events in traces),
         epochs=max(end["epoch"] for end in ends),
         best_epoch=max(end["best"]["epoch"] for end in ends),
         version=_version(),
