@@ -1,4 +1,4 @@
-"""A small graph whose truth is known, and a model of it."""
+"""A small graph whose truth is known."""
 
 import numpy as np
 
