@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rapidfuzz.distance import OSA
 
 from puda.data.vocabulary import Vocabulary
-from puda.serve.search import Search, fold
+from puda.serve.search import ALIKE, Search, fold
 
 LABELS = [
     "Brazil",
@@ -66,3 +69,23 @@ def test_what_is_like_nothing_finds_nothing():
 def test_marks_alone_are_a_text_too():
     assert fold("???") == "???"
     assert found("???") == []
+
+
+@given(
+    typed=st.text("abcdeé 北", min_size=1, max_size=9),
+    labels=st.lists(st.text("abcdeé 北", min_size=1, max_size=12), min_size=1, max_size=20),
+)
+def test_a_typo_is_forgiven_as_if_all_were_compared(typed, labels):
+    labels = sorted({*labels, "abcde"})
+    search = Search(Vocabulary(labels, kind="entity"), np.ones(len(labels), dtype=int))
+    sought = fold(typed)
+    alike = {}
+    for entry, _, i in search.entries:
+        likeness = OSA.normalized_similarity(sought, entry[: len(sought) + 1])
+        if likeness >= ALIKE:
+            alike.setdefault(i, set()).add(likeness)
+    nearly = search._nearly(sought, len(search.entries)) if sought else []
+    found: dict[int, set[float]] = {}
+    for i, likeness in nearly:
+        found.setdefault(i, set()).add(likeness)
+    assert found == (alike if sought else {})

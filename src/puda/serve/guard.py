@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from http import HTTPStatus
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,16 +17,19 @@ MAX_BODY = 64_000
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
-SAID = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
-    " img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",
-}
+SAID = [
+    (name.lower().encode(), value.encode())
+    for name, value in {
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
+        " img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-cache",
+    }.items()
+]
 
 
 class Refused(Exception):
@@ -56,9 +59,7 @@ class Guard:
 
         async def say(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SAID.items():
-                    headers[name] = value
+                message["headers"] = [*message["headers"], *SAID]
             await send(message)
 
         try:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
@@ -64,19 +65,34 @@ class Search:
         stop = bisect_left(self.entries, (typed + "\U0010ffff",), lo=start)
         return self.entries[start:stop]
 
-    def _begun(self, length: int) -> list[str]:
-        """Return so much of each entry."""
-        return [entry[:length] for entry, _, _ in self.entries]
+    def _begun(self, length: int) -> tuple[list[str], NDArray[np.uint64]]:
+        """Return so much of each entry, and which letters are in it."""
+        begun = [entry[:length] for entry, _, _ in self.entries]
+        return begun, letters(begun)
 
     def _nearly(self, typed: str, number: int) -> list[tuple[int, float]]:
         """Compare with as much of each entry as was typed; one typo may have dropped a letter."""
+        begun, held = self.begun(len(typed) + 1)
+        # Where more letters lack, or are too much, than may be wrong, no one need compare.
+        own = letters([typed])
+        wrong = np.maximum(np.bitwise_count(own & ~held), np.bitwise_count(held & ~own))
+        near = np.flatnonzero(wrong <= (1 - ALIKE) * (len(typed) + 1))
         likeness = process.cdist(  # unlike process.extract it lets other threads work meanwhile
             [typed],
-            self.begun(len(typed) + 1),
+            [begun[row] for row in near.tolist()],
             scorer=OSA.normalized_similarity,
             score_cutoff=ALIKE,
             dtype=np.float64,
         )[0]
-        rows = np.flatnonzero(likeness)
-        first = rows[np.argsort(-likeness[rows], kind="stable")[:number]].tolist()
-        return [(self.entries[row][2], float(likeness[row])) for row in first]
+        found = np.flatnonzero(likeness)
+        first = found[np.argsort(-likeness[found], kind="stable")[:number]]
+        rows, alike = near[first].tolist(), likeness[first].tolist()
+        return [(self.entries[row][2], like) for row, like in zip(rows, alike, strict=True)]
+
+
+def letters(texts: list[str]) -> NDArray[np.uint64]:
+    """Return a bit for each letter that a text has, letters 64 apart sharing one: (n,)."""
+    codes = np.array(texts, dtype=np.str_).view(np.uint32).reshape(len(texts), -1)
+    bits = np.where(codes > 0, np.uint64(1) << (codes % 64).astype(np.uint64), np.uint64(0))
+    found: NDArray[np.uint64] = np.bitwise_or.reduce(bits, axis=1)
+    return found

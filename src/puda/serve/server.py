@@ -1,5 +1,6 @@
 """Starts and stops the service."""
 
+import gc
 import os
 import secrets
 import socket
@@ -41,6 +42,7 @@ def serve(
         raise PudaError(f"--token: use at least {FEWEST} ASCII characters without blanks")
     door = listen(host, port)
     opened = {name: open_run(path) for name, path in name_runs(paths).items()}
+    gc.freeze()  # what is loaded stays: a look at all of it would keep everyone waiting for 0.1 s
     backroom = Backroom(opened) if Backroom.suits(opened) else None
     runs = {name: Served(name, run, backroom) for name, run in opened.items()}
     store = Store(verdicts or str(paths[0].absolute().parent / "verdicts.sqlite"))
