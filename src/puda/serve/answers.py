@@ -98,9 +98,10 @@ class Kept(Generic[K, V]):
     def keep(self, values: Mapping[K, V]) -> None:
         """Keep new ones, in place of those that were asked for longest ago."""
         with self._lock:
-            for key in values.keys() - self._values.keys():
-                self._values[key] = values[key]
-                self._taken += self.size(values[key])
+            for key, value in values.items():  # a difference of keys would go through all kept
+                if key not in self._values:
+                    self._values[key] = value
+                    self._taken += self.size(value)
             while self._taken > self.room and len(self._values) > 1:
                 self._taken -= self.size(self._values.popitem(last=False)[1])
 

@@ -66,7 +66,7 @@ class Store:
         """Keep a verdict; returns it with the time at which it was kept."""
         kept = verdict._replace(time=datetime.now(UTC).isoformat(timespec="milliseconds"))
         with self.engine.begin() as connection:
-            connection.execute(insert(TABLE).values(run=run, data=data, **kept._asdict()))
+            connection.execute(insert(TABLE), {"run": run, "data": data, **kept._asdict()})
         return kept
 
     def latest(self, graph: str) -> list[Verdict]:
