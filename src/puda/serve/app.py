@@ -69,6 +69,7 @@ STATUS: list[tuple[type[PudaError], int]] = [
 T = TypeVar("T")
 
 FOUND, PREDICTED = TypeAdapter(list[Found]), TypeAdapter(Predicted)
+KEPT = TypeAdapter(VerdictOut)
 
 
 def create_app(
@@ -291,8 +292,8 @@ def _api(
 
         return await work(choose)
 
-    @api.post("/runs/{run}/verdicts", status_code=201)
-    def add_verdict(served: ARun, said: VerdictIn) -> VerdictOut:
+    @api.post("/runs/{run}/verdicts", status_code=201, response_model=VerdictOut)
+    def add_verdict(served: ARun, said: VerdictIn) -> Response:
         """Keep a verdict; once this has answered, it is on the disk."""
         graph = served.graph
         verdict = Verdict(
@@ -305,7 +306,7 @@ def _api(
             graph=graph.name,
         )
         kept = store.add(verdict, run=served.name, data=graph.fingerprint)
-        return VerdictOut.model_validate(kept)
+        return _written(KEPT, VerdictOut.model_validate(kept), status=201)
 
     @api.get("/runs/{run}/verdicts")
     def list_verdicts(
@@ -370,9 +371,9 @@ def _api(
     return api
 
 
-def _written(kind: TypeAdapter[T], value: T) -> Response:
+def _written(kind: TypeAdapter[T], value: T, *, status: int = 200) -> Response:
     """Write an answer by its own model; FastAPI would check it again, for as long as scoring."""
-    return Response(kind.dump_json(value), media_type="application/json")
+    return Response(kind.dump_json(value), status, media_type="application/json")
 
 
 def _file(text: str, name: str) -> Response:
