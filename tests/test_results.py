@@ -183,6 +183,13 @@ def test_tables_come_in_their_order_with_a_part_for_each_data_set(plain, tmp_pat
 # --- findings
 
 
+def test_rows_follow_one_another_as_in_the_paper(plain, tmp_path):
+    for name in ("SANS", "ConvKB", "Another, ours", "PUDA, pi = 0", "ComplEx", "DistMult"):
+        write(tmp_path, HEAD.replace("DistMult", name), name=f"toy/{name.partition(',')[0]}")
+    rows = [row[""] for row in tables(page(tmp_path))[0]]
+    assert rows == ["DistMult", "ComplEx", "ConvKB", "SANS", "PUDA, pi = 0", "Another, ours"]
+
+
 def test_findings_are_filled_with_what_was_measured(plain, tmp_path):
     tail = {"mrr": 0.75, "hits@10": 1.0}
     write(tmp_path, HEAD, {"mrr": 0.2, "tail": tail}, {"mrr": 0.4, "tail": tail})

@@ -25,6 +25,12 @@ code ranks tails only, so its own rows are to be compared with our tail figures,
 both sides. `±` is the standard deviation over seeds.
 """
 
+ORDER = (
+    *("DistMult", "ComplEx", "SimplE", "TransE", "CrossE", "RotatE", "ConvE", "ConvKB"),
+    *("CompGCN", "HRAN", "KBGAN", "NSCaching", "SANS", "PN", "PU-C", "PU-R", "DA", "PUDA"),
+)
+"""How the rows of the paper's tables begin, as they follow one another there."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -42,6 +48,12 @@ class Row:
             return self.file.experiment.row
         value = f"{self.value:g}" if isinstance(self.value, float) else str(self.value)
         return f"{self.file.experiment.row}, {vary.setting.split('.')[-1]} {value}"
+
+    @property
+    def place(self) -> int:
+        """Where the paper has it; rows that it has not come last."""
+        begins = (i for i, name in enumerate(ORDER) if self.label.startswith(name))
+        return next(begins, len(ORDER))
 
     def mean(self, part: str, metric: str) -> float:
         """Average a figure over seeds."""
@@ -74,6 +86,7 @@ def write(files: Sequence[ExperimentFile], page: Path, findings: Path) -> list[s
         ]
         for dataset in dict.fromkeys(row.file.dataset for row in shown):
             of_dataset = [row for row in shown if row.file.dataset == dataset]
+            of_dataset.sort(key=lambda row: row.place)
             parts += [f"### {dataset}", "", *_table(of_dataset), ""]
     with replacing(page) as part:
         part.write_text("\n".join(parts), encoding="utf-8")
