@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -26,6 +27,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "serve.jsonl"
 PAGE = HERE.parent / "docs" / "serve.md"
 CLIENTS = 16
+STARTS = 3
 Times = dict[str, list[float]]
 
 
@@ -120,19 +122,18 @@ def quantiles(times: list[float]) -> dict[str, float]:
 
 def measure(run: Path, seconds: float) -> dict[str, Any]:
     """Start the service and press it."""
-    load = Load(run)
+    load, before = Load(run), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         words = [run, "--port", "0", "--verdicts", Path(folder) / "verdicts.sqlite"]
         command = [Path(sys.executable).with_name("puda"), "serve", *map(str, words)]
-        before, start = os.getloadavg()[0], time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process, place, first = _serve(command)
+        ready = [first]
+        while len(ready) < STARTS:
+            process.terminate()
+            process.wait()
+            process, place, again = _serve(command)
+            ready.append(again)
         try:
-            assert process.stdout is not None
-            found = re.search(r"http://([\d.]+):(\d+)", process.stdout.readline())
-            assert found is not None
-            place = found[1], int(found[2])
-            asyncio.run(_first(*place))
-            ready = time.perf_counter() - start
             rounds = []
             for length, pause in ((seconds, 0.0), (seconds / 2, 0.1), (seconds / 2, 1.0)):
                 spent = _processor_seconds(process.pid)
@@ -153,7 +154,7 @@ def measure(run: Path, seconds: float) -> dict[str, Any]:
         "dim": int(scoring[2]),
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(before, 2),
-        "start_seconds": round(ready, 2),
+        "start_seconds": ready,
         "memory_mb": memory // 1000,
         "rounds": rounds,
     }
@@ -179,6 +180,18 @@ def _most_kilobytes(pid: int) -> int:
     return int(found[1]) if found else 0
 
 
+def _serve(command: Sequence[str | Path]) -> tuple[subprocess.Popen[str], tuple[str, int], float]:
+    """Start the service; returns it, its address and the seconds until it answered."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    found = re.search(r"http://([\d.]+):(\d+)", process.stdout.readline())
+    assert found is not None
+    place = found[1], int(found[2])
+    asyncio.run(_first(*place))
+    return process, place, round(time.perf_counter() - start, 2)
+
+
 async def _first(host: str, port: int) -> None:
     client = Client(host, port)
     await client.open()
@@ -191,7 +204,9 @@ def table(measured: dict[str, Any]) -> str:
     lines = [
         f"{measured['graph']}, {measured['scoring']} of {measured['dim']} floats,"
         f" {measured['cores']} cores (the clients' included), load average before"
-        f" {measured['load_before']}; ready {measured['start_seconds']} s after the command,"
+        f" {measured['load_before']}; ready"
+        f" {', '.join(f'{ready:g}' for ready in measured['start_seconds'])} s after the command"
+        f" ({STARTS} starts, the first of which may read from the disk),"
         f" {measured['memory_mb']:,} MB at most.",
         "",
         "| pause | request | number | p50, ms | p95, ms | p99, ms | most, ms |",
