@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from board import missing
 from puda.errors import PudaError
+from puda.serve import server
 from puda.serve.server import is_loopback, listen, name_runs
 from puda.serve.store import Store
 
@@ -80,6 +82,16 @@ def test_without_the_extra_it_is_told_what_to_install(command, run, monkeypatch)
 def test_a_folder_that_is_no_run_is_told(command, tmp_path):
     result = command("serve", tmp_path / "none", "--port", 0)
     assert result.code == 2 and "no run folder" in result.err
+
+
+def test_a_calibration_that_cannot_be_read_is_told_by_this_process(
+    command, run, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(run.path, tmp_path / "board")
+    (folder / "calibration.json").write_text("{}")
+    monkeypatch.setattr(server, "Backroom", None)  # another process would show a traceback
+    result = command("serve", folder, "--port", 0)
+    assert result.code == 2 and "puda calibrate fits it anew" in result.err
 
 
 def test_no_answered_verdict_is_lost_to_a_kill(serving, tmp_path):

@@ -42,6 +42,8 @@ def serve(
         raise PudaError(f"--token: use at least {FEWEST} ASCII characters without blanks")
     door = listen(host, port)
     opened = {name: open_run(path) for name, path in name_runs(paths).items()}
+    for run in opened.values():
+        _ = run.calibration  # one that cannot be read is told before another process meets it
     gc.freeze()  # what is loaded stays: a look at all of it would keep everyone waiting for 0.1 s
     backroom = Backroom(opened) if Backroom.suits(opened) else None
     runs = {name: Served(name, run, backroom) for name, run in opened.items()}
