@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
 from puda.data.vocabulary import Vocabulary
-from puda.serve.search import ALIKE, Search, fold
+from puda.serve import search
+from puda.serve.search import ALIKE, Search, fold, letters
 
 LABELS = [
     "Brazil",
@@ -58,6 +60,15 @@ def test_beginnings_go_before_typos_and_nothing_is_found_twice():
     assert len(shown) == len(set(shown))
 
 
+def test_letters_are_told_of_all_texts_block_by_block(monkeypatch):
+    texts = ["ab", "", "a" * 300, "北京", "zz"]
+    whole = letters(texts).tolist()
+    monkeypatch.setattr(search, "BLOCK", 2)
+    assert letters(texts).tolist() == whole
+    assert [bits.bit_count() for bits in whole] == [2, 0, 1, 2, 1]
+    assert letters([]).tolist() == []
+
+
 def test_nothing_typed_shows_the_heaviest():
     assert found("", k=1, weight={"Brazil": 7}) == ["Brazil"]
 
@@ -77,15 +88,11 @@ def test_marks_alone_are_a_text_too():
 )
 def test_a_typo_is_forgiven_as_if_all_were_compared(typed, labels):
     labels = sorted({*labels, "abcde"})
-    search = Search(Vocabulary(labels, kind="entity"), np.ones(len(labels), dtype=int))
-    sought = fold(typed)
-    alike = {}
-    for entry, _, i in search.entries:
-        likeness = OSA.normalized_similarity(sought, entry[: len(sought) + 1])
-        if likeness >= ALIKE:
-            alike.setdefault(i, set()).add(likeness)
-    nearly = search._nearly(sought, len(search.entries)) if sought else []
-    found: dict[int, set[float]] = {}
-    for i, likeness in nearly:
-        found.setdefault(i, set()).add(likeness)
-    assert found == (alike if sought else {})
+    index = Search(Vocabulary(labels, kind="entity"), np.ones(len(labels), dtype=int))
+    sought = fold(typed) or "a"
+    begun = [entry[: len(sought) + 1] for entry, _, _ in index.entries]
+    likeness = process.cdist(
+        [sought], begun, scorer=OSA.normalized_similarity, score_cutoff=ALIKE, dtype=np.float64
+    )[0]
+    alike = [(index.entries[row][2], likeness[row]) for row in np.flatnonzero(likeness)]
+    assert sorted(index._nearly(sought, len(begun))) == sorted(alike)

@@ -14,6 +14,7 @@ from puda.data.vocabulary import Vocabulary
 from puda.types import Ids
 
 WORDS = 5  # of a label's words so many can be typed first
+BLOCK = 4096  # texts whose letters are laid out at a time: a million of 200 would take gigabytes
 ALIKE = 0.6  # share of what was typed that must be right
 
 START = re.compile(r"[^\W_]+")
@@ -92,7 +93,10 @@ class Search:
 
 def letters(texts: list[str]) -> NDArray[np.uint64]:
     """Return a bit for each letter that a text has, letters 64 apart sharing one: (n,)."""
-    codes = np.array(texts, dtype=np.str_).view(np.uint32).reshape(len(texts), -1)
-    bits = np.where(codes > 0, np.uint64(1) << (codes % 64).astype(np.uint64), np.uint64(0))
-    found: NDArray[np.uint64] = np.bitwise_or.reduce(bits, axis=1)
+    found = np.zeros(len(texts), dtype=np.uint64)
+    for start in range(0, len(texts), BLOCK):
+        some = np.array(texts[start : start + BLOCK], dtype=np.str_)
+        codes = some.view(np.uint32).reshape(len(some), -1)  # (n, longest), 0 behind the end
+        bits = np.where(codes > 0, np.uint64(1) << (codes % 64).astype(np.uint64), np.uint64(0))
+        found[start : start + BLOCK] = np.bitwise_or.reduce(bits, axis=1)
     return found
