@@ -133,6 +133,13 @@ def test_every_walk_starts_anew():
         assert all(abs(i - anchor) in (0, 2) for i in draw_for(pool, anchor)[0])
 
 
+def test_onward_walks_go_on_where_the_last_one_ended():
+    # 4,000 walks of two steps are one of 8,000, which comes to every other entity of the path.
+    pool = SANSSampler(path_graph(20), DRAWS, hops=2, walks=4000, onward=True)
+    for anchor in range(20):
+        assert set(draw_for(pool, anchor)[0]) == set(range(anchor % 2, 20, 2))
+
+
 def test_few_walks_find_a_part_of_the_neighbourhood():
     facts = [("hub", "to", f"leaf {i:02d}") for i in range(30)]
     graph = KnowledgeGraph.from_facts(facts)

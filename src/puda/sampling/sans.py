@@ -20,7 +20,9 @@ class SANSSampler(Sampler):
 
     With `walks` = 0 the pool of an entity are the nonzeros of A^k + A^(k-1), A the undirected
     adjacency of train; otherwise the endpoints of so many random walks of k steps, each of which
-    starts at the entity anew (in the released code a walk goes on where the last one ended).
+    starts at the entity anew, or with `onward`, as in the released code, where the last one ended:
+    then the pool is no neighbourhood any more, but a part of the whole graph that has more of the
+    entities with many neighbours.
     A known answer does not count; where none of a question's draws counts, or its pool is empty,
     they are uniform over all entities that are no known answers.
     """
@@ -31,12 +33,13 @@ class SANSSampler(Sampler):
         num_unlabeled: int,
         hops: Count = 2,
         walks: Annotated[int, Field(ge=0)] = 0,
+        onward: bool = False,
         temperature: NonNegative = 0.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
         neighbours = _adjacency(graph.train, graph.num_entities)
         if walks:
-            self.members, self.offsets = _walk(*neighbours, hops=hops, walks=walks)
+            self.members, self.offsets = _walk(*neighbours, hops=hops, walks=walks, onward=onward)
         else:
             self.members, self.offsets = _reach(*neighbours, hops=hops)
 
@@ -89,19 +92,23 @@ def _reach(members: Ids, offsets: Ids, *, hops: int) -> tuple[Ids, Ids]:
     return reached[:, 1].copy(), np.append(0, np.cumsum(counts))
 
 
-def _walk(members: Ids, offsets: Ids, *, hops: int, walks: int) -> tuple[Ids, Ids]:
-    """Return the distinct endpoints of random walks from each entity."""
+def _walk(
+    members: Ids, offsets: Ids, *, hops: int, walks: int, onward: bool
+) -> tuple[Ids, Ids]:
+    """Return the distinct entities at which random walks from each entity end."""
     size, rng = len(offsets) - 1, np.random.default_rng(0)
     degree = np.diff(offsets)
     starts = np.flatnonzero(degree)
     reached: list[Ids] = []
-    for block in np.array_split(starts, max(1, len(starts) * walks // 4_000_000)):
-        origin = np.repeat(block, walks)
-        place = origin
-        for _ in range(hops):
-            step = (rng.random(len(place)) * degree[place]).astype(np.int64)
-            place = members[offsets[place] + step]
-        reached.append(np.unique(origin * size + place))
+    for origin in np.array_split(starts, max(1, len(starts) * walks // 4_000_000)):
+        ends, place = np.empty((walks, len(origin)), dtype=np.int64), origin
+        for walk in range(walks):
+            place = place if onward else origin
+            for _ in range(hops):
+                step = (rng.random(len(place)) * degree[place]).astype(np.int64)
+                place = members[offsets[place] + step]
+            ends[walk] = place
+        reached.append(np.unique(origin * size + ends))
     pairs = np.concatenate(reached)
     counts = np.bincount(pairs // size, minlength=size)
     return pairs % size, np.append(0, np.cumsum(counts))
