@@ -26,7 +26,7 @@ from puda.scoring.base import ScoringFunction
 from puda.scoring.convkb import ConvKB
 from puda.scoring.rotate import RotatE
 from puda.scoring.transe import TransE
-from puda.tables import RowAdagrad
+from puda.tables import RowAdagrad, RowAdam
 from puda.training.trainer import train
 from toy import checkerboard, ring
 
@@ -384,6 +384,29 @@ def test_adagrad_steps_as_without_kernels_and_as_torch_does_in_double_precision(
 
 
 @compiled
+@pytest.mark.parametrize("dim", [1, 6, 8, 35])
+def test_adam_steps_as_without_kernels_and_as_torch_does_on_rows_of_their_own(dim):
+    kernel, plain = normal(25, dim), normal(25, dim)
+    rows = [torch.nn.Parameter(row) for row in normal(25, dim).double()]
+    ours, others = RowAdam(kernel, 0.1), RowAdam(plain, 0.1)
+    alone = [torch.optim.Adam([row], lr=0.1) for row in rows]  # each has a step count of its own
+    for step in range(8):
+        ids, gradients = blocks(step, dim, (9, 0, 30, 1))
+        ours.update(kernel, ids, gradients)
+        with without_kernels():
+            others.update(plain, ids, gradients)
+        total = torch.zeros(25, dim).double().index_add_(0, ids, torch.cat(gradients).double())
+        for i in ids.unique().tolist():
+            rows[i].grad = total[i]
+            alone[i].step()
+    assert close(kernel, plain, rtol=0, atol=1e-5)
+    assert close(kernel, torch.stack(rows).detach(), rtol=0, atol=1e-5)
+    assert all(close(ours.state[name], others.state[name]) for name in ours.state)
+    assert torch.equal(kernel[20:], normal(25, dim)[20:])  # no step named them
+    assert not any(table[20:].any() for table in ours.state.values())
+
+
+@compiled
 def test_a_row_that_is_named_twice_takes_one_step_down_the_sum_worked_by_hand():
     # lr 0.5. Row 2 has 3 and 1 in two blocks: s = 16, w = -0.5 * 4/4; row 0 has -2: s = 4, w = 0.5.
     weight = torch.zeros(3, 1)
@@ -526,9 +549,9 @@ def some_counts() -> np.ndarray:
     )[1]
 
 
-def some_steps() -> Tensor:
+def some_steps(kind: type[RowAdagrad] | type[RowAdam]) -> Tensor:
     weight = normal(20, 35)
-    optimizer = RowAdagrad(weight, 0.1)
+    optimizer = kind(weight, 0.1)
     for step in range(5):
         optimizer.update(weight, *blocks(step, 35, (50, 31)))
     return weight
@@ -574,7 +597,8 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "softplus_mean": lambda: mean_and_slopes(normal(101, 1003), normal(101), None),
     "count": lambda: [torch.from_numpy(some_counts())],
     "mark": lambda: [torch.from_numpy(random_index(0).mask(np.arange(360), np.arange(60)))],
-    "adagrad": lambda: [some_steps()],
+    "adagrad": lambda: [some_steps(RowAdagrad)],
+    "adam": lambda: [some_steps(RowAdam)],
     "manhattan": lambda: [*some_slopes(TransE, 53), *some_slopes(TransE, 37, 5)],
     "moduli": lambda: [*some_slopes(RotatE, 53), *some_slopes(RotatE, 37, 5)],
 }

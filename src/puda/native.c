@@ -582,52 +582,108 @@ void puda_rectified_slope(const float *x, const float *a, const float *w, const 
         }
 }
 
-/* Adagrad on the rows of a table. Ids may repeat: their gradients are summed first, in order.
- * Gradients come in blocks of rows; slot (entities) is scratch space, -1 between calls. */
-int puda_adagrad(float *weight, float *state, int64_t d, const int64_t *ids, int64_t blocks,
-                 const int64_t *sizes, const float *const *gradients, int32_t *slot, float rate) {
-    int64_t n = 0;
+/* Steps on the rows of a table. Ids may repeat: their gradients are summed first, in order. Gradients
+ * come in blocks of rows; slot (entities) is scratch space, -1 between calls. */
+typedef struct {
+    int64_t distinct;
+    int64_t *row;         /* (distinct) rows of the table */
+    const float **source; /* (n) gradients */
+    int32_t *chain;       /* (n) to the next gradient of the same row; -1: none */
+    int32_t *head, *last; /* (distinct) where a row's gradients begin and end */
+} Named;
+
+static void forget(Named *named) { free(named->source), free(named->row), free(named->chain); }
+
+static int gather(Named *named, int64_t d, const int64_t *ids, int64_t blocks, const int64_t *sizes,
+                  const float *const *gradients, int32_t *slot) {
+    int64_t n = 0, i = 0;
     for (int64_t b = 0; b < blocks; b++) n += sizes[b];
-    const float **source = malloc(n * sizeof *source);
-    int64_t *row = malloc(n * sizeof *row);
-    int32_t *chain = malloc(3 * n * sizeof *chain), *head = chain + n, *last = chain + 2 * n;
-    if (n && (!source || !row || !chain)) return 0;
-    int64_t distinct = 0, i = 0;
+    int32_t *chain = malloc(3 * n * sizeof *chain);
+    *named = (Named){0, malloc(n * sizeof *named->row), malloc(n * sizeof *named->source), chain,
+                     chain + n, chain + 2 * n};
+    if (n && (!named->row || !named->source || !chain)) {
+        forget(named);
+        return 0;
+    }
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t k = 0; k < sizes[b]; k++, i++) {
-            source[i] = gradients[b] + k * d;
+            named->source[i] = gradients[b] + k * d;
             chain[i] = -1;
             const int32_t at = slot[ids[i]];
             if (at < 0) {
-                slot[ids[i]] = distinct;
-                row[distinct] = ids[i];
-                head[distinct] = last[distinct] = i;
-                distinct++;
+                slot[ids[i]] = named->distinct;
+                named->row[named->distinct] = ids[i];
+                named->head[named->distinct] = named->last[named->distinct] = i;
+                named->distinct++;
             } else {
-                chain[last[at]] = i;
-                last[at] = i;
+                chain[named->last[at]] = i;
+                named->last[at] = i;
             }
         }
+    for (int64_t u = 0; u < named->distinct; u++) slot[named->row[u]] = -1;
+    return 1;
+}
+
+static inline void add_up(const Named *named, int64_t u, int64_t d, float *restrict total) {
+    memcpy(total, named->source[named->head[u]], d * sizeof *total);
+    for (int32_t k = named->chain[named->head[u]]; k >= 0; k = named->chain[k])
+        for (int64_t x = 0; x < d; x++) total[x] += named->source[k][x];
+}
+
+/* Fetch a table's part of the next row, meanwhile. */
+static inline void fetch_next(const Named *named, int64_t u, int64_t d, const float *table) {
+    if (u + 1 < named->distinct)
+        for (int64_t x = 0; x < d; x += 16)
+            __builtin_prefetch(table + named->row[u + 1] * d + x, 1);
+}
+
+int puda_adagrad(float *weight, float *state, int64_t d, const int64_t *ids, int64_t blocks,
+                 const int64_t *sizes, const float *const *gradients, int32_t *slot, float rate) {
+    Named named;
+    if (!gather(&named, d, ids, blocks, sizes, gradients, slot)) return 0;
 #pragma omp parallel
     {
         float total[d];
 #pragma omp for schedule(static)
-        for (int64_t u = 0; u < distinct; u++) {
-            memcpy(total, source[head[u]], sizeof total);
-            for (int32_t k = chain[head[u]]; k >= 0; k = chain[k])
-                for (int64_t x = 0; x < d; x++) total[x] += source[k][x];
-            float *w = weight + row[u] * d, *s = state + row[u] * d;
-            for (int64_t x = 0; u + 1 < distinct && x < d; x += 16) { /* the next row, meanwhile */
-                __builtin_prefetch(weight + row[u + 1] * d + x, 1);
-                __builtin_prefetch(state + row[u + 1] * d + x, 1);
-            }
+        for (int64_t u = 0; u < named.distinct; u++) {
+            add_up(&named, u, d, total);
+            fetch_next(&named, u, d, weight), fetch_next(&named, u, d, state);
+            float *w = weight + named.row[u] * d, *s = state + named.row[u] * d;
             for (int64_t x = 0; x < d; x++) {
                 s[x] += total[x] * total[x];
                 w[x] -= rate * total[x] / (sqrtf(s[x]) + 1e-10f);
             }
-            slot[row[u]] = -1;
         }
     }
-    free(source), free(row), free(chain);
+    forget(&named);
+    return 1;
+}
+
+/* Adam whose moments and bias corrections advance with the row's own steps. */
+int puda_adam(float *weight, float *mean, float *square, float *steps, int64_t d,
+              const int64_t *ids, int64_t blocks, const int64_t *sizes,
+              const float *const *gradients, int32_t *slot, float rate) {
+    Named named;
+    if (!gather(&named, d, ids, blocks, sizes, gradients, slot)) return 0;
+#pragma omp parallel
+    {
+        float total[d];
+#pragma omp for schedule(static)
+        for (int64_t u = 0; u < named.distinct; u++) {
+            add_up(&named, u, d, total);
+            fetch_next(&named, u, d, weight), fetch_next(&named, u, d, mean);
+            fetch_next(&named, u, d, square);
+            const int64_t at = named.row[u] * d;
+            float *w = weight + at, *m = mean + at, *v = square + at;
+            const double step = steps[named.row[u]] += 1.0f;
+            const float first = -1.0 / expm1(step * log(0.9)), second = -1.0 / expm1(step * log(0.999));
+            for (int64_t x = 0; x < d; x++) {
+                m[x] = 0.9f * m[x] + 0.1f * total[x];
+                v[x] = 0.999f * v[x] + 0.001f * total[x] * total[x];
+                w[x] -= rate * (first * m[x]) / (sqrtf(second * v[x]) + 1e-8f);
+            }
+        }
+    }
+    forget(&named);
     return 1;
 }

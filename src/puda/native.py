@@ -57,6 +57,7 @@ _SIGNATURES = {
     "puda_rectified": (None, _P, _P, _P, _P, _N, _N, _N, _N, c_int, _P),
     "puda_rectified_slope": (None, _P, _P, _P, _P, _P, _N, _N, _N, _N, c_int, _P, _P, _P, _P),
     "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
+    "puda_adam": (c_int, _P, _P, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
 }
 
 library = _load(PATH)
@@ -207,21 +208,26 @@ def rectified_slope(
     return slopes
 
 
-def adagrad(
+def step(
+    name: str,
     weight: Tensor,
-    state: Tensor,
+    state: Sequence[Tensor],
     ids: Tensor,
     gradients: Sequence[Tensor],
     slot: Tensor,
     rate: float,
 ) -> None:
-    """Step rows `ids` (n,), which may repeat, down their gradients, blocks of n rows in all."""
+    """Step rows `ids` (n,), which may repeat, down their gradients, blocks of n rows in all.
+
+    By the optimiser of that name, "adagrad" or "adam", which keeps so many tables of state.
+    """
     assert library is not None
     number, ids = len(gradients), ids.contiguous()
     sizes = (c_int64 * number)(*(len(block) for block in gradients))
     starts = (c_void_p * number)(*(block.data_ptr() for block in gradients))
-    done = library.puda_adagrad(
-        _at(weight), _at(state), weight.shape[1], _at(ids), number, sizes, starts, _at(slot), rate
+    tables = [_at(table) for table in (weight, *state)]
+    done = getattr(library, f"puda_{name}")(
+        *tables, weight.shape[1], _at(ids), number, sizes, starts, _at(slot), rate
     )
     if not done:
         raise MemoryError

@@ -17,6 +17,7 @@ class RowOptimizer(Protocol):
 
     learning_rate: float
     state: dict[str, Tensor]
+    slot: Tensor  # (E,) scratch of its kernel
 
     def update(self, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
         """Step rows `ids` (n,) of weight (E, d) down their gradients, blocks of n rows in all.
@@ -34,19 +35,33 @@ def _together(ids: Tensor, gradients: Sequence[Tensor]) -> tuple[Tensor, Tensor]
     return distinct, total
 
 
+def _slot(weight: Tensor) -> Tensor:
+    return torch.full((len(weight),), -1, dtype=torch.int32)
+
+
+def _kernel(
+    name: str, by: RowOptimizer, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]
+) -> bool:
+    """Step by a kernel if there is one for these numbers; returns whether there is."""
+    state = list(by.state.values())
+    if not native.fits(weight, *state, *gradients):
+        return False
+    native.step(name, weight, state, ids, gradients, by.slot, by.learning_rate)
+    return True
+
+
 class RowAdagrad:
     """Adagrad (Duchi et al. 2011); a row without gradient does not move, so this is exact."""
 
     def __init__(self, weight: Tensor, learning_rate: float) -> None:
         self.learning_rate = learning_rate
         self.state = {"sum": torch.zeros_like(weight)}
-        self._slot = torch.full((len(weight),), -1, dtype=torch.int32)  # scratch of the kernel
+        self.slot = _slot(weight)
 
     def update(self, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
         """s += g^2; w -= lr g / (sqrt(s) + 1e-10)."""
         total = self.state["sum"]
-        if native.fits(weight, total, *gradients):
-            native.adagrad(weight, total, ids, gradients, self._slot, self.learning_rate)
+        if _kernel("adagrad", self, weight, ids, gradients):
             return
         ids, gradient = _together(ids, gradients)
         squares = total.index_select(0, ids).addcmul_(gradient, gradient)  # (U, d)
@@ -68,9 +83,12 @@ class RowAdam:
             "square": torch.zeros_like(weight),
             "steps": torch.zeros(len(weight), 1),
         }
+        self.slot = _slot(weight)
 
     def update(self, weight: Tensor, ids: Tensor, gradients: Sequence[Tensor]) -> None:
         """w -= lr m' / (sqrt(v') + 1e-8), with m' and v' corrected by the row's own step count."""
+        if _kernel("adam", self, weight, ids, gradients):
+            return
         ids, gradient = _together(ids, gradients)
         steps = self.state["steps"].index_select(0, ids) + 1  # (U, 1)
         mean = self.state["mean"].index_select(0, ids).mul_(0.9).add_(gradient, alpha=0.1)

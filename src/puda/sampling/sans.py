@@ -92,9 +92,7 @@ def _reach(members: Ids, offsets: Ids, *, hops: int) -> tuple[Ids, Ids]:
     return reached[:, 1].copy(), np.append(0, np.cumsum(counts))
 
 
-def _walk(
-    members: Ids, offsets: Ids, *, hops: int, walks: int, onward: bool
-) -> tuple[Ids, Ids]:
+def _walk(members: Ids, offsets: Ids, *, hops: int, walks: int, onward: bool) -> tuple[Ids, Ids]:
     """Return the distinct entities at which random walks from each entity end."""
     size, rng = len(offsets) - 1, np.random.default_rng(0)
     degree = np.diff(offsets)
