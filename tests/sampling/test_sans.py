@@ -187,3 +187,8 @@ def test_no_hops_or_fewer_walks_than_none_are_an_error(option):
     config = Config().with_settings(["sampler.name=sans", f"sampler.options.{option}"])
     with pytest.raises(ConfigError, match=option.replace("=", " = ")):
         build_learner(path_graph(3), config)
+
+
+def test_onward_without_walks_is_an_error_that_says_what_to_set():
+    with pytest.raises(ConfigError, match=r"sampler\.options\.walks, e\.g\. 1000"):
+        SANSSampler(path_graph(3), 4, onward=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from puda.config import Count, NonNegative
 from puda.data.graph import KnowledgeGraph
+from puda.errors import ConfigError
 from puda.sampling.base import Sampler, Score, Unlabeled
 from puda.types import Batch, Facts, Ids
 
@@ -37,6 +38,11 @@ class SANSSampler(Sampler):
         temperature: NonNegative = 0.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
+        if onward and not walks:
+            raise ConfigError(
+                "sampler.options.onward: there are no walks to go on with, set"
+                " sampler.options.walks, e.g. 1000"
+            )
         neighbours = _adjacency(graph.train, graph.num_entities)
         if walks:
             self.members, self.offsets = _walk(*neighbours, hops=hops, walks=walks, onward=onward)
