@@ -194,33 +194,43 @@ class Picture:
 
 def _panels(figure: Any, rows: Sequence[Row]) -> Iterable[tuple[Any, list[Row]]]:
     datasets = list(dict.fromkeys(row.file.dataset for row in rows))
-    figure.set_size_inches(5.2 * len(datasets), 4.2)
+    figure.set_size_inches(5.4 * len(datasets), 4.8)
     for k, dataset in enumerate(datasets, start=1):
         axes = figure.add_subplot(1, len(datasets), k)
         axes.set_title(dataset, fontsize=10)
         yield axes, [row for row in rows if row.file.dataset == dataset]
 
 
+def _marked(rows: Sequence[Row]) -> Iterable[tuple[Row, dict[str, str]]]:
+    """Give each row, in the paper's order, a look of its own: ten colours, each with two marks."""
+    for k, row in enumerate(sorted(rows, key=lambda row: row.place)):
+        yield row, {"color": f"C{k % 10}", "marker": "os"[k // 10 % 2], "label": row.label}
+
+
+def _legend_below(axes: Any) -> None:
+    axes.legend(
+        fontsize=6.5, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False
+    )
+
+
 def _curves(figure: Any, rows: Sequence[Row]) -> None:
     for axes, shown in _panels(figure, rows):
-        for row in shown:
-            if row.runs[0].curve:
-                axes.plot(*zip(*row.runs[0].curve, strict=True), label=row.label, linewidth=1.2)
+        for row, look in _marked([row for row in shown if row.runs[0].curve]):
+            axes.plot(*zip(*row.runs[0].curve, strict=True), markersize=3, linewidth=1, **look)
         axes.set_xscale("log")
         axes.set_xlabel("seconds")
         axes.set_ylabel("validation MRR, both sides")
-        axes.legend(fontsize=6)
+        _legend_below(axes)
 
 
 def _sides(figure: Any, rows: Sequence[Row]) -> None:
     for axes, shown in _panels(figure, rows):
-        for row in shown:
-            place = row.mean("tail", "mrr"), row.mean("head", "mrr")
-            axes.scatter(*place, s=12, color="#3b6ea5")
-            axes.annotate(row.label, place, fontsize=6, xytext=(3, 2), textcoords="offset points")
-        axes.axline((0, 0), slope=1, color="#bbbbbb", linewidth=0.8)
+        for row, look in _marked(shown):
+            axes.scatter(row.mean("tail", "mrr"), row.mean("head", "mrr"), s=22, **look)
+        axes.axline((0.2, 0.2), slope=1, color="#bbbbbb", linewidth=0.8)
         axes.set_xlabel("test MRR, tail")
         axes.set_ylabel("test MRR, head")
+        _legend_below(axes)
 
 
 def _varied(
@@ -272,8 +282,7 @@ def _draw(rows: Sequence[Row], page: Path) -> tuple[dict[str, str], list[str]]:
 
     drawn = {}
     for name, picture in PICTURES.items():
-        tables = {picture.table, "ours"} if picture.table == "table1" else {picture.table}
-        shown = [row for row in rows if row.runs and tables & {*row.file.experiment.tables}]
+        shown = [row for row in rows if row.runs and picture.table in row.file.experiment.tables]
         if not shown:
             continue
         figure = plt.figure()
