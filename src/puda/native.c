@@ -422,9 +422,9 @@ void puda_distance(int complex, const float *q, const float *c, int64_t rows, in
     }
 }
 
-/* Add g * (slope of the distance by q) to dq. */
+/* Add g * (slope of the distance by q) to dq; put its opposite, the slope by c, into dc if any. */
 static inline void add_slope(int complex, const float *q, const float *c, float g, int64_t d,
-                             float *restrict dq) {
+                             float *restrict dq, float *restrict dc) {
     if (!complex) {
         int64_t k = 0;
         for (; k + LANES <= d; k += LANES) {
@@ -432,8 +432,13 @@ static inline void add_slope(int complex, const float *q, const float *c, float 
             const Floats up = (Floats)((x > 0.0f) & (Ints)all(g));
             const Floats down = (Floats)((x < 0.0f) & (Ints)all(g));
             store(dq + k, load(dq + k) + (up - down));
+            if (dc) store(dc + k, down - up);
         }
-        for (; k < d; k++) dq[k] += g * ((q[k] > c[k]) - (q[k] < c[k]));
+        for (; k < d; k++) {
+            const float x = g * ((q[k] > c[k]) - (q[k] < c[k]));
+            dq[k] += x;
+            if (dc) dc[k] = -x;
+        }
         return;
     }
     const int64_t half = d / 2;
@@ -445,11 +450,13 @@ static inline void add_slope(int complex, const float *q, const float *c, float 
         const Floats f = pick(square > 0.0f, g / root(square), all(0.0f));
         store(dq + k, load(dq + k) + f * re);
         store(dq + half + k, load(dq + half + k) + f * im);
+        if (dc) store(dc + k, -f * re), store(dc + half + k, -f * im);
     }
     for (; k < half; k++) {
         const float re = q[k] - c[k], im = q[half + k] - c[half + k];
         const float square = re * re + im * im, f = square > 0.0f ? g / sqrtf(square) : 0.0f;
         dq[k] += f * re, dq[half + k] += f * im;
+        if (dc) dc[k] = -f * re, dc[half + k] = -f * im;
     }
 }
 
@@ -462,8 +469,8 @@ void puda_distance_slope(int complex, const float *q, const float *c, const floa
         for (int64_t j = 0; j < columns; j++) {
             const float slope = g[i * columns + j];
             if (slope == 0.0f) continue;
-            add_slope(complex, q + i * d, block + j * d, slope, d, dq + i * d);
-            if (own) add_slope(complex, block + j * d, q + i * d, slope, d, dc + (i * columns + j) * d);
+            float *opposite = own ? dc + (i * columns + j) * d : NULL;
+            add_slope(complex, q + i * d, block + j * d, slope, d, dq + i * d, opposite);
         }
     }
     if (own) return;
@@ -471,7 +478,7 @@ void puda_distance_slope(int complex, const float *q, const float *c, const floa
     for (int64_t j = 0; j < columns; j++)
         for (int64_t i = 0; i < rows; i++)
             if (g[i * columns + j] != 0.0f)
-                add_slope(complex, c + j * d, q + i * d, g[i * columns + j], d, dc + j * d);
+                add_slope(complex, c + j * d, q + i * d, g[i * columns + j], d, dc + j * d, NULL);
 }
 
 /* Sums of w[f][k] max(0, x[f][k] + a[f] c[k]) over filters f and numbers k: what ConvKB scores by. A
