@@ -602,6 +602,8 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "manhattan": lambda: [*some_slopes(TransE, 53), *some_slopes(TransE, 37, 5)],
     "moduli": lambda: [*some_slopes(RotatE, 53), *some_slopes(RotatE, 37, 5)],
 }
+if native.has_tiles():
+    KERNELS["tiles"] = lambda: (native.tiled_product(normal(101, 1003), normal(1003, 77)),)
 
 
 @pytest.fixture
@@ -682,6 +684,64 @@ def test_the_library_shares_the_openmp_of_torch():
     # The first to be loaded serves both: where torch has one of its own, it came before.
     shipped = [file.resolve() for file in Path(torch.__file__).parent.glob("lib/libgomp*")]
     assert not shipped or openmp == shipped
+
+
+# --- products of bfloat16 tiles
+
+tiled = pytest.mark.skipif(not native.has_tiles(), reason="this processor has no tiles")
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Keep what bfloat16 can hold, in double precision."""
+    return x.bfloat16().double()
+
+
+# Less than a tile, whole blocks, edges on either side, and more than is summed at a time.
+@tiled
+@pytest.mark.parametrize(
+    "m, k, n", [(1, 1, 1), (5, 7, 3), (64, 512, 32), (33, 65, 600), (40, 1100, 17)]
+)
+@pytest.mark.parametrize("flipped", [(False, False), (False, True), (True, False), (True, True)])
+def test_a_tiled_product_is_that_of_rounded_numbers(m, k, n, flipped):
+    x = normal(k, m).T if flipped[0] else normal(m, k)
+    y = normal(n, k, seed=1).T if flipped[1] else normal(k, n, seed=1)
+    expected = rounded(x) @ rounded(y)
+    assert close(native.tiled_product(x, y), expected, rtol=1e-5, atol=1e-5 * math.sqrt(k))
+
+
+@tiled
+def test_a_tiled_product_reads_numbers_that_lie_anywhere():
+    every_other = normal(20, 24)[:, ::2]
+    one = normal(1).expand(12, 5)
+    assert close(
+        native.tiled_product(every_other, one), rounded(every_other) @ rounded(one), atol=1e-4
+    )
+    assert native.tiled_product(normal(3, 4)[:0], normal(4, 2)).shape == (0, 2)
+
+
+@tiled
+@pytest.mark.parametrize("bad", BAD)
+def test_a_tiled_product_keeps_what_is_not_finite(bad):
+    x = normal(40, 50).abs()
+    x[33, 7] = bad
+    found = native.tiled_product(x, normal(50, 20, seed=1).abs())
+    assert torch.isfinite(found[:33]).all() and torch.isfinite(found[34:]).all()
+    assert not torch.isfinite(found[33]).any()
+
+
+@tiled
+def test_halved_products_have_the_gradients_of_rounded_factors():
+    x, y = normal(37, 48).requires_grad_(), normal(1100, 48, seed=1).requires_grad_()
+    slope = normal(37, 1100, seed=2)
+    with fused.halved(True):
+        out = fused.product(x, y)
+    out.backward(slope)
+    assert close(out, rounded(x) @ rounded(y).T, atol=1e-4)
+    assert close(x.grad, rounded(slope) @ rounded(y), atol=1e-3)
+    assert close(y.grad, rounded(slope).T @ rounded(x), atol=1e-3)
+    exact = fused.product(x, y)  # no longer halved
+    assert close(exact, x.double() @ y.double().T, atol=1e-4)
+    assert not close(exact, out, atol=1e-4)
 
 
 # --- all together

@@ -3,6 +3,10 @@
 Each takes the kernel of puda.native where there is one, and otherwise does the same in torch.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +25,39 @@ FEW = 8
 
 SOME = 40
 """Questions up to which it pays not to lay scattered candidates together first."""
+
+
+_HALVED = ContextVar("halved", default=False)
+"""Whether products are those of bfloat16 tiles."""
+
+
+@cache
+def _torch_halves() -> bool:
+    """Whether torch multiplies bfloat16 quickly.
+
+    Where there are tiles it would use those, and die where a virtual machine does not describe
+    them.
+    """
+    found: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch: none
+    return bool(found.get("avx512_bf16")) and not found.get("amx_tile")
+
+
+@contextmanager
+def halved(wanted: bool) -> Iterator[None]:
+    """Within it products multiply in bfloat16 where the CPU can do so itself, and sum in float32.
+
+    By the kernel of tiles, or else by torch, which then halves convolutions and linear maps as well
+    and whose results have to be turned back. Weights stay float32.
+    """
+    tiled = wanted and native.has_tiles()
+    before = _HALVED.set(tiled)
+    try:
+        with torch.autocast(
+            "cpu", torch.bfloat16, enabled=wanted and not tiled and _torch_halves()
+        ):
+            yield
+    finally:
+        _HALVED.reset(before)
 
 
 def _apply(function: Any, *inputs: object) -> Tensor:
@@ -147,8 +184,27 @@ class _Product(Function):
         return gradient @ candidates if asked else None, gradient.T @ question if offered else None
 
 
+class _TiledProduct(Function):
+    @staticmethod
+    def forward(ctx: Any, question: Tensor, candidates: Tensor) -> Tensor:
+        ctx.save_for_backward(question, candidates)
+        return native.tiled_product(question, candidates.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        question, candidates = ctx.saved_tensors
+        asked, offered = ctx.needs_input_grad
+        return (
+            native.tiled_product(gradient, candidates) if asked else None,
+            native.tiled_product(gradient.T, question) if offered else None,
+        )
+
+
 def product(question: Tensor, candidates: Tensor) -> Tensor:
     """Q C^T of questions (Q, d) and candidates (P, d), in tiles where there are many: (Q, P)."""
+    if _HALVED.get() and native.fits(question, candidates):
+        return _apply(_TiledProduct, question, candidates)
     if len(candidates) <= COLUMNS or torch.is_autocast_enabled("cpu"):
         return question @ candidates.T
     return _apply(_Product, question, candidates)

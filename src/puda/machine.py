@@ -1,13 +1,10 @@
-"""What is asked of the machine: free memory, that freed memory be kept, and fast half precision."""
+"""What is asked of the machine: free memory, and that freed memory be kept."""
 
 import ctypes
 import os
 import re
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-
-import torch
 
 
 def free_memory() -> int:
@@ -32,18 +29,3 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL("libc.so.6")
         if libc.mallopt(-3, 1 << 30):  # M_MMAP_THRESHOLD; an old glibc refuses so much
             libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
-
-
-@cache
-def _multiplies_bfloat16() -> bool:
-    found: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch: none
-    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
-
-
-def halved(wanted: bool) -> torch.autocast:
-    """Within it convolutions and linear maps multiply in bfloat16, where the CPU can do so itself.
-
-    A step of ConvE's convolution then takes half the time. Weights stay float32; what comes out has
-    to be turned back.
-    """
-    return torch.autocast("cpu", torch.bfloat16, enabled=wanted and _multiplies_bfloat16())

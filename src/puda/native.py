@@ -8,6 +8,7 @@ import ctypes
 import platform
 from collections.abc import Sequence
 from ctypes import c_float, c_int, c_int64, c_void_p
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ _SIGNATURES = {
     "puda_rectified_slope": (None, _P, _P, _P, _P, _P, _N, _N, _N, _N, c_int, _P, _P, _P, _P),
     "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
     "puda_adam": (c_int, _P, _P, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
+    "puda_has_tiles": (c_int,),
+    "puda_tiled_product": (c_int, _P, _N, _N, _P, _N, _N, _N, _N, _N, _P),
 }
 
 library = _load(PATH)
@@ -128,6 +131,27 @@ def product(question: Tensor, candidates: Tensor, ids: Tensor | None = None) -> 
     out = question.new_empty(len(question), len(candidates if ids is None else ids))
     inputs = _at(question), _at(candidates), _at(ids)
     library.puda_product(*inputs, *out.shape, question.shape[1], _at(out))
+    return out
+
+
+def has_tiles() -> bool:
+    """Whether the processor multiplies tiles of bfloat16, and there is the kernel for it."""
+    return library is not None and _has_tiles(library)
+
+
+@cache
+def _has_tiles(kernels: ctypes.CDLL) -> bool:
+    return bool(kernels.puda_has_tiles())
+
+
+def tiled_product(x: Tensor, y: Tensor) -> Tensor:
+    """Return the product (m, n) of x (m, k) and y (k, n), rounded to bfloat16, summed in single."""
+    assert library is not None
+    x, y = (part if 1 in part.stride() else part.contiguous() for part in (x, y))
+    out = x.new_empty(len(x), y.shape[1])
+    sizes = len(x), y.shape[1], x.shape[1]
+    if not library.puda_tiled_product(_at(x), *x.stride(), _at(y), *y.stride(), *sizes, _at(out)):
+        raise MemoryError("no memory left for a matrix product")
     return out
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
-from puda.machine import halved
+from puda.fused import halved, product
 from puda.scoring.base import ScoringFunction
 
 
@@ -25,6 +25,14 @@ def image_shape(dim: int, kernel: int) -> tuple[int, int]:
 def num_places(shape: tuple[int, int], kernel: int) -> int:
     """Count the places of a kernel inside an image."""
     return (shape[0] - kernel + 1) * (shape[1] - kernel + 1)
+
+
+class Projection(nn.Linear):
+    """A linear map that multiplies as all scores do, in half precision where that is asked for."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (Q, features) to (Q, d)."""
+        return product(features, self.weight) + self.bias
 
 
 class Convolution(nn.Module):
@@ -49,7 +57,7 @@ class Convolution(nn.Module):
             nn.Dropout2d(features),
         )
         self.project = nn.Sequential(
-            nn.Linear(filters * num_places(self.shape, kernel), dim),
+            Projection(filters * num_places(self.shape, kernel), dim),
             nn.Dropout(output),
             nn.BatchNorm1d(dim),
             nn.ReLU(),

@@ -6,9 +6,9 @@ from torch.nn.functional import conv2d, dropout
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
-from puda.machine import halved
+from puda.fused import halved
 from puda.scoring.base import ScoringFunction
-from puda.scoring.conve import image_shape, num_places, with_bias, xavier
+from puda.scoring.conve import Projection, image_shape, num_places, with_bias, xavier
 from puda.scoring.edges import Edges
 
 
@@ -52,7 +52,7 @@ class HRAN(ScoringFunction):
         self.to_filters = nn.Linear(dim, filters * kernel * kernel)
         self.feature_norm = nn.BatchNorm2d(filters)
         self.project = nn.Sequential(
-            nn.Linear(filters * num_places(self.image, kernel), dim),
+            Projection(filters * num_places(self.image, kernel), dim),
             nn.Dropout(output_dropout),
             nn.BatchNorm1d(dim),
             nn.ReLU(),

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from puda.errors import ConfigError, Diverged
+from puda.fused import halved
 from puda.generator import Generator
-from puda.machine import halved
 from puda.regularizers import Regularizer
 from puda.sampling import Sampler
 from puda.scoring import ScoringFunction
