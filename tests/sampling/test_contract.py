@@ -40,10 +40,12 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{name: (name, {}) for name in SAMPLERS},
     "uniform own": ("uniform", {"pool": "own"}),
     "uniform weighed": ("uniform", {"temperature": 0.5}),
+    "uniform with anchors": ("uniform", {"anchors": True}),
     "self-adversarial own": ("self-adversarial", {"pool": "own"}),
     "nscaching small": ("nscaching", {"cache": 3, "candidates": 4}),
     "sans walks": ("sans", {"walks": 5, "hops": 3}),
     "sans next": ("sans", {"hops": 1}),
+    "sans shared": ("sans", {"pool": "shared"}),
 }
 
 
@@ -110,7 +112,8 @@ def test_what_is_drawn_is_in_range_and_of_one_shape_with_what_counts(variant, gr
         assert drawn.ids.dim() in (1, 2)
         shape = own_ids(batch, drawn).shape
         assert shape[0] == len(batch.questions)
-        assert 0 < shape[1] <= 2 * NUMBER
+        room = 2 * NUMBER + ("anchors" in variant) * len(batch.questions)
+        assert 0 < shape[1] <= room
         assert drawn.ids.min() >= 0
         assert drawn.ids.max() < GRAPH.num_entities
         if drawn.counted is not None:

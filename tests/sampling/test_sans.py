@@ -182,6 +182,23 @@ def test_the_blocks_in_which_neighbourhoods_are_computed_do_not_show(monkeypatch
     assert check(graph, SANSSampler(graph, DRAWS, hops=3), pools_by_powers(graph, 3)) > 0
 
 
+@settings(max_examples=60)
+@given(graphs(), st.integers(1, 3), st.integers(1, 7))
+def test_of_a_shared_pool_the_neighbourhood_counts_and_all_of_it_where_that_is_empty(
+    graph, hops, number
+):
+    batch, pools = all_questions(graph), pools_by_powers(graph, hops)
+    sampler = SANSSampler(graph, number, hops=hops, pool="shared")
+    ids, counted = sampler.draw(batch, score, stream(0, "draws"))
+    assert len(set(ids.tolist())) == len(ids) == min(number, graph.num_entities)
+    for row in range(len(counted)):
+        question = (part[row].item() for part in batch.questions)
+        anchor, relation, side = question
+        known = set(graph.known("train").of(anchor, relation, side).tolist())
+        outside = set(ids.tolist()) - known
+        assert set(ids[counted[row]].tolist()) == (outside & pools[anchor] or outside)
+
+
 @pytest.mark.parametrize("option", ["hops=0", "hops=-1", "walks=-1"])
 def test_no_hops_or_fewer_walks_than_none_are_an_error(option):
     config = Config().with_settings(["sampler.name=sans", f"sampler.options.{option}"])

@@ -141,6 +141,24 @@ def test_in_a_shared_pool_exactly_the_known_answers_do_not_count(number):
     assert left_out > 0
 
 
+@pytest.mark.parametrize("build", [UniformSampler, SelfAdversarialSampler])
+def test_with_anchors_the_pool_holds_those_of_the_batch_once_and_known_ones_do_not_count(build):
+    graph = family_tree()
+    batch = Batch(all_questions(graph).questions[10:60], torch.zeros(50, dtype=torch.long))
+    plain = build(graph, 3).draw(batch, score, stream(0, "draws")).ids
+    ids, counted = build(graph, 3, anchors=True).draw(batch, score, stream(0, "draws"))
+    assert sorted(ids.tolist()) == sorted({*plain.tolist(), *batch.questions.anchor.tolist()})
+    assert counted.tolist() == [
+        [i not in answers for i in ids.tolist()]
+        for answers in answers_by_loop(graph, batch.questions)
+    ]
+
+
+def test_anchors_need_a_pool_that_is_shared():
+    with pytest.raises(ConfigError, match='pool="shared"'):
+        UniformSampler(GRAPH, 3, "own", anchors=True)
+
+
 def test_a_pool_as_large_as_the_graph_holds_every_entity_once():
     pool = UniformSampler(GRAPH, 10_000)
     ids = pool.draw(all_questions(GRAPH), score, stream(0, "draws")).ids

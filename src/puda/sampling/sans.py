@@ -4,13 +4,16 @@ from typing import Annotated
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from puda.config import Count, NonNegative
 from puda.data.graph import KnowledgeGraph
+from puda.data.index import ranges
 from puda.errors import ConfigError
 from puda.sampling.base import Sampler, Score, Unlabeled
+from puda.sampling.uniform import Pool, distinct
 from puda.types import Batch, Facts, Ids
 
 BLOCK = 512  # entities whose neighbourhoods are computed at a time
@@ -26,6 +29,8 @@ class SANSSampler(Sampler):
     entities with many neighbours.
     A known answer does not count; where none of a question's draws counts, or its pool is empty,
     they are uniform over all entities that are no known answers.
+    With `pool` = "shared" the draws are uniform over all entities and serve the whole batch; those
+    in the anchor's neighbourhood count, a uniform sample of it that is scored by a matrix product.
     """
 
     def __init__(
@@ -35,9 +40,11 @@ class SANSSampler(Sampler):
         hops: Count = 2,
         walks: Annotated[int, Field(ge=0)] = 0,
         onward: bool = False,
+        pool: Pool = "own",
         temperature: NonNegative = 0.0,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
+        self.pool = pool
         if onward and not walks:
             raise ConfigError(
                 "sampler.options.onward: there are no walks to go on with, set"
@@ -50,9 +57,15 @@ class SANSSampler(Sampler):
             self.members, self.offsets = _reach(*neighbours, hops=hops)
 
     def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
-        """Draw (Q, N) from the anchors' neighbourhoods."""
+        """Draw (Q, N) from the anchors' neighbourhoods, or a pool (P,) with what counts (Q, P)."""
         keys, anchor = self.keys(batch.questions), batch.questions.anchor.numpy()
         start, size = self.offsets[anchor], np.diff(self.offsets)[anchor]
+        if self.pool == "shared":
+            pool = distinct(self.num_entities, min(self.num_unlabeled, self.num_entities), stream)
+            outside = ~self.known.mask(keys, pool.numpy())
+            near: NDArray[np.bool_] = outside & self._within(start, size, pool.numpy())
+            some = near.any(1, keepdims=True)
+            return Unlabeled(pool, torch.from_numpy(np.where(some, near, outside)))
         draws = torch.rand(len(keys), self.num_unlabeled, generator=stream, dtype=torch.float64)
         place = start[:, None] + (draws.numpy() * size[:, None]).astype(np.int64)
         place = np.minimum(place, max(len(self.members) - 1, 0))  # of an empty pool: replaced below
@@ -63,6 +76,16 @@ class SANSSampler(Sampler):
             ids[lost] = self.outside(keys[lost.numpy()], self.num_unlabeled, stream)
             counted[lost] = self.mark(keys[lost.numpy()], ids[lost])
         return Unlabeled(ids, counted)
+
+    def _within(self, start: Ids, size: Ids, ids: Ids) -> NDArray[np.bool_]:
+        """Return (Q, P): which of the ids (P,) are among the members from `start` (Q,) on."""
+        column = np.full(self.num_entities, -1)
+        column[ids] = np.arange(len(ids))
+        found = column[self.members[ranges(start, size)]]
+        row = np.repeat(np.arange(len(start)), size)[found >= 0]
+        within = np.zeros((len(start), len(ids)), dtype=bool)
+        within[row, found[found >= 0]] = True
+        return within
 
 
 def _adjacency(facts: Facts, num_entities: int) -> tuple[Ids, Ids]:

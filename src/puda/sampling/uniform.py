@@ -6,6 +6,7 @@ import torch
 
 from puda.config import NonNegative, Positive
 from puda.data.graph import KnowledgeGraph
+from puda.errors import ConfigError
 from puda.sampling.base import Sampler, Score, Unlabeled
 from puda.types import Batch
 
@@ -28,7 +29,9 @@ class UniformSampler(Sampler):
     In the shared pool a question's known training answers do not count, so it sees a uniform
     sample of its own complement: both pools give the risk the same expectation, and a shared one
     is scored by one matrix product. `masked=False` lets other known answers count, as 1vsAll
-    losses often do, and leaves out only the answer itself.
+    losses often do, and leaves out only the answer itself. With `anchors` the shared pool holds the
+    batch's anchors as well: where facts hardly ever link an entity to itself, distances and graph
+    encoders otherwise do not learn so, and put it first.
     """
 
     def __init__(
@@ -38,9 +41,15 @@ class UniformSampler(Sampler):
         pool: Pool = "shared",
         masked: bool = True,
         temperature: NonNegative = 0.0,
+        anchors: bool = False,
     ) -> None:
         super().__init__(graph, num_unlabeled, temperature)
-        self.pool, self.masked = pool, masked
+        if anchors and pool == "own":
+            raise ConfigError(
+                "sampler.options.anchors: the anchors of a batch join a pool that it shares, set"
+                ' sampler.options.pool="shared"'
+            )
+        self.pool, self.masked, self.anchors = pool, masked, anchors
 
     def draw(self, batch: Batch, score: Score, stream: torch.Generator) -> Unlabeled:
         """Draw a pool (P,) with what counts (Q, P), or (Q, N) that all count."""
@@ -50,6 +59,8 @@ class UniformSampler(Sampler):
             return Unlabeled(self.outside(keys, number, stream), self.open(keys, number))
         size = min(self.num_unlabeled, self.num_entities)
         ids = distinct(self.num_entities, size, stream)
+        if self.anchors and size:
+            ids = torch.cat([ids, batch.questions.anchor]).unique()
         if not self.masked and batch.owner is None:
             return Unlabeled(ids, ids != batch.answers.unsqueeze(1))
         return Unlabeled(ids, ~torch.from_numpy(self.known.mask(keys, ids.numpy())))
@@ -64,5 +75,6 @@ class SelfAdversarialSampler(UniformSampler):
         num_unlabeled: int,
         pool: Pool = "shared",
         temperature: Positive = 1.0,
+        anchors: bool = False,
     ) -> None:
-        super().__init__(graph, num_unlabeled, pool, temperature=temperature)
+        super().__init__(graph, num_unlabeled, pool, temperature=temperature, anchors=anchors)
