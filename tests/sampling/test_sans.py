@@ -192,8 +192,8 @@ def test_of_a_shared_pool_the_neighbourhood_counts_and_all_of_it_where_that_is_e
     ids, counted = sampler.draw(batch, score, stream(0, "draws"))
     assert len(set(ids.tolist())) == len(ids) == min(number, graph.num_entities)
     for row in range(len(counted)):
-        question = (part[row].item() for part in batch.questions)
-        anchor, relation, side = question
+        asked = batch.questions
+        anchor, relation, side = (int(x[row]) for x in (asked.anchor, asked.relation, asked.side))
         known = set(graph.known("train").of(anchor, relation, side).tolist())
         outside = set(ids.tolist()) - known
         assert set(ids[counted[row]].tolist()) == (outside & pools[anchor] or outside)
