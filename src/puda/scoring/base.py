@@ -129,13 +129,6 @@ class TiledScoring(ScoringFunction):
         return scores
 
 
-def separation(question: Tensor, candidates: Tensor, *, norm: float) -> Tensor:
-    """||q - c||_norm of questions (Q, d) and rows (P, d) -> (Q, P), or own (Q, N, d) -> (Q, N)."""
-    if candidates.dim() == 2:
-        return torch.cdist(question, candidates, p=norm)
-    return torch.cdist(question.unsqueeze(1), candidates, p=norm).squeeze(1)
-
-
 def halves(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Split packed vectors (..., d) into their two halves (..., d/2)."""
     first, second = rows.chunk(2, dim=-1)

@@ -9,7 +9,7 @@ from torch import Tensor
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.fused import distance
-from puda.scoring.base import TiledScoring, even, halves, separation, uniform
+from puda.scoring.base import TiledScoring, even, halves, uniform
 
 
 class RotatE(TiledScoring):
@@ -51,9 +51,9 @@ class RotatE(TiledScoring):
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Compare by distance, in one pass where there is a kernel and otherwise by tiles."""
-        if self.norm == 2:
-            return self.margin - separation(question, candidates, norm=2)
-        apart = distance(question, candidates, complex_rows=True)
+        if self.norm == 2 and candidates.dim() == 2:
+            return self.margin - torch.cdist(question, candidates)
+        apart = distance(question, candidates, complex_rows=True) if self.norm == 1 else None
         return super().match(question, candidates) if apart is None else self.margin - apart
 
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:

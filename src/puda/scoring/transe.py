@@ -2,12 +2,13 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.fused import distance
-from puda.scoring.base import ScoringFunction, separation, uniform
+from puda.scoring.base import ScoringFunction, uniform
 
 
 class TransE(ScoringFunction):
@@ -45,9 +46,12 @@ class TransE(ScoringFunction):
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Compare by distance; no form keeps a value per (question, candidate, d)."""
         apart = distance(question, candidates) if self.norm == 1 else None
-        if apart is None:
-            apart = separation(question, candidates, norm=self.norm)
-        return self.margin - apart
+        if apart is not None:
+            return self.margin - apart
+        if candidates.dim() == 2:
+            return self.margin - torch.cdist(question, candidates, p=self.norm)
+        own = torch.cdist(question.unsqueeze(1), candidates, p=self.norm)  # (Q, 1, N)
+        return self.margin - own.squeeze(1)
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
