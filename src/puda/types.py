@@ -68,6 +68,14 @@ class Batch(NamedTuple):
     answers: Tensor  # (F,) entity ids
     owner: Tensor | None = None  # (F,) each answer's question; None: question i has answer i
 
+    @property
+    def facts(self) -> Tensor:
+        """The facts (F, 3) that questions and answers make."""
+        asked = self.questions if self.owner is None else self.questions[self.owner]
+        ends = torch.stack([asked.anchor, self.answers])  # the head of a tail question comes first
+        head, tail = torch.where(asked.side == 0, ends, ends.flip(0))
+        return torch.stack([head, asked.relation, tail], dim=1)
+
 
 class Scores(NamedTuple):
     """What an objective sees of a batch; larger means more plausible."""

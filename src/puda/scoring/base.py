@@ -42,8 +42,11 @@ class ScoringFunction(nn.Module):
         """Draw the entity table (E, row); N(0, 1e-3) unless the model's paper says otherwise."""
         return torch.randn(self.num_entities, self.row_dim) * 1e-3
 
-    def contextualize(self, rows: Tensor) -> Tensor:
-        """Turn table rows into the rows that are matched; graph encoders see the whole table."""
+    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
+        """Turn table rows into the rows that are matched; graph encoders see the whole table.
+
+        `asked` are the facts (F, 3) that a step of training asks for.
+        """
         return rows
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:

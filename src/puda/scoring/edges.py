@@ -49,6 +49,25 @@ class Edges(nn.Module):
         return weights
 
     @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        """The facts' numbers in ascending order, and where in the arrays each of them stands."""
+        n = self.num_facts
+        numbers = self._number(self.sender[:n], self.relation[:n], self.receiver[:n])
+        ascending: tuple[Tensor, Tensor] = numbers.sort(stable=True)
+        return ascending
+
+    def _number(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return (relation * self.num_entities + head) * self.num_entities + tail
+
+    def without(self, facts: Tensor) -> Tensor:
+        """Return (2n,) 0 for the messages of some of the facts (F, 3), 1 for all others."""
+        numbers, places = self._sorted
+        found = places[torch.searchsorted(numbers, self._number(*facts.T))]
+        kept = torch.ones(2 * self.num_facts)
+        kept[found] = kept[found + self.num_facts] = 0
+        return kept
+
+    @cached_property
     def _wires(self) -> dict[tuple[str, str], Wires]:
         made = {}
         for name, part in self.parts.items():

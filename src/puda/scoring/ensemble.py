@@ -27,7 +27,7 @@ class Ensemble(ScoringFunction):
     def __len__(self) -> int:
         return len(self.members)
 
-    def contextualize(self, rows: Tensor) -> Tensor:
+    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
         """Turn each member's part of the table into its rows."""
         parts = rows.chunk(len(self), dim=-1)
         return torch.cat(

@@ -24,7 +24,7 @@ class HRAN(ScoringFunction):
     Ours, where the equations that we could read are silent: sigma is the sigmoid; inverse
     relations and reciprocal questions; Omega_r is a linear map of r'; h is stacked over r as in
     ConvE; f is ReLU; an output bias per entity, which ends its row; one size d throughout; all
-    defaults. Xavier's normal start.
+    defaults; `blind` as in CompGCN. Xavier's normal start.
     """
 
     whole_graph = True
@@ -40,11 +40,13 @@ class HRAN(ScoringFunction):
         input_dropout: Share = 0.2,
         feature_dropout: Share = 0.2,
         output_dropout: Share = 0.3,
+        blind: bool = False,
     ) -> None:
         super().__init__(graph, dim, reciprocal=True)
         self.row_dim = dim + 1
         self.image, self.filters, self.kernel = image_shape(dim, kernel), filters, kernel
         self.input_dropout, self.feature_dropout = input_dropout, feature_dropout
+        self.blind = blind
         self.edges = Edges(graph)
         self.register_buffer("share", self._shares(graph), persistent=False)
         self.relations = nn.Parameter(xavier(self.num_directed, dim))
@@ -75,11 +77,13 @@ class HRAN(ScoringFunction):
         bias = torch.zeros(self.num_entities, 1)
         return torch.cat([xavier(self.num_entities, self.dim), bias], dim=1)
 
-    def contextualize(self, rows: Tensor) -> Tensor:
+    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
         """Attend over the graph: (E, d + 1) -> (E, d + 1); biases pass through."""
-        vectors, relations = rows[:, :-1], self.relations
+        vectors, relations, share = rows[:, :-1], self.relations, self.share
+        if self.blind and asked is not None:
+            share = share * self.edges.without(asked)
         for layer in self.layers:
-            vectors, relations = layer(vectors, relations, self.edges, self.share)
+            vectors, relations = layer(vectors, relations, self.edges, share)
         return torch.cat([vectors, rows[:, -1:]], dim=1)
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:

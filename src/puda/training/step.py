@@ -86,7 +86,7 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     if model.whole_graph:
         ids = [torch.arange(model.num_entities)]
         leaves = [entities.pull(ids[0])]
-        rows = model.contextualize(leaves[0])  # (E, row)
+        rows = model.contextualize(leaves[0], batch.facts)  # (E, row)
         anchor, answer, pool = (rows.index_select(0, part) for part in asked)
     else:
         ids = asked
