@@ -325,12 +325,29 @@ def test_an_entity_without_training_facts_hears_nothing_in_hran():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("blind", [True, False])
+def test_a_blind_hran_does_not_hear_of_what_is_asked(blind):
+    model, rows, _ = build("hran", 8, blind=blind, kernel=2, filters=2)
+    a, b, c = (TRIANGLE.entities.find(x) for x in "abc")
+    asked = torch.tensor([f for f in TRIANGLE.train.tolist() if {f[0], f[2]} == {a, c}])
+    moved = rows.clone()
+    moved[a] += 1
+    with torch.no_grad():
+        before, after = (model.contextualize(x, asked) for x in (rows, moved))
+        assert torch.equal(before[c], after[c]) is blind
+        assert not torch.equal(before[b], after[b])
+        plain, other = (model.contextualize(x) for x in (rows, moved))
+        assert not torch.equal(plain[c], other[c])
+
+
 # --- CompGCN by loops
 
 
+@pytest.mark.parametrize("hidden", [[], [1], [0, 2]])  # what a blind encoder is not to hear of
 @pytest.mark.parametrize("composition", ["subtraction", "multiplication", "correlation"])
-def test_compgcn_sums_composed_messages_by_direction(composition):
-    model, rows, weights = build("compgcn", 5, composition=composition, decoder="distmult")
+def test_compgcn_sums_composed_messages_by_direction(composition, hidden):
+    options = {"composition": composition, "decoder": "distmult", "blind": True}
+    model, rows, weights = build("compgcn", 5, **options)
     x, z = rows.numpy(), weights["relations"]
 
     def compose(sent: Array, relation: Array) -> Array:
@@ -344,7 +361,9 @@ def test_compgcn_sums_composed_messages_by_direction(composition):
     total = np.zeros((E, 5))
     for e in range(E):
         total[e] += compose(x[e], weights["layers.0.loop"][0]) @ weights["layers.0.weights.loop"]
-    for h, r, t in facts:
+    for number, (h, r, t) in enumerate(facts):
+        if number in hidden:
+            continue
         sent, received = sum(f[0] == h for f in facts), sum(f[2] == t for f in facts)
         share = 1 / math.sqrt(sent * received)
         total[t] += share * compose(x[h], z[r]) @ weights["layers.0.weights.inward"]
@@ -354,8 +373,11 @@ def test_compgcn_sums_composed_messages_by_direction(composition):
         for k in range(5):
             out[e, k] = math.tanh(normalised(total[e, k] / 3, weights, "layers.0.norm", k))
     relations = z @ weights["layers.0.relate.weight"].T
+    asked = torch.tensor(TRIANGLE.train)[hidden]
     with torch.no_grad():
-        np.testing.assert_allclose(model.contextualize(rows).numpy(), out, rtol=1e-9)
+        np.testing.assert_allclose(model.contextualize(rows, asked).numpy(), out, rtol=1e-9)
+    if hidden:
+        return
 
     def score(anchor: int, directed: int, answer: int) -> float:
         return sum(out[anchor, k] * relations[directed, k] * out[answer, k] for k in range(5))

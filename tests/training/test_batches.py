@@ -199,3 +199,13 @@ def test_every_question_comes_early_and_late_equally_often():
             places[index[question]] += place
     error = math.sqrt((size**2 - 1) / 12 / epochs)
     assert (places / epochs - (size - 1) / 2).abs().max() < 4 * error
+
+
+@every_graph
+@every_mode
+def test_the_facts_of_a_batch_are_what_its_answers_make_of_its_questions(graph, mode):
+    found = Counter(
+        tuple(fact) for batch in epoch(batches_of(graph, mode)) for fact in batch.facts.tolist()
+    )
+    times = 1 if mode == "bernoulli" else 2  # a fact is asked for from one side or from both
+    assert found == Counter({tuple(fact): times for fact in graph.train.tolist()})
