@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
 from puda.fused import product, product_among, row_dot
+from puda.scoring.edges import Neighbourhood
 from puda.types import Questions
 
 
@@ -42,10 +43,17 @@ class ScoringFunction(nn.Module):
         """Draw the entity table (E, row); N(0, 1e-3) unless the model's paper says otherwise."""
         return torch.randn(self.num_entities, self.row_dim) * 1e-3
 
-    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
-        """Turn table rows into the rows that are matched; graph encoders see the whole table.
+    def neighbourhood(self, wanted: Tensor, asked: Tensor) -> Neighbourhood:
+        """Return what the rows of entities (N,), ascending, depend on in a graph encoder.
 
         `asked` are the facts (F, 3) that a step of training asks for.
+        """
+        raise NotImplementedError
+
+    def contextualize(self, rows: Tensor, near: Neighbourhood | None = None) -> Tensor:
+        """Turn table rows (E, row) into the rows that are matched (E, row).
+
+        Graph encoders turn the rows (S, row) of a neighbourhood into those (N, row) it is of.
         """
         return rows
 
@@ -148,3 +156,8 @@ def even(dim: int, name: str) -> int:
 def uniform(*shape: int, bound: float) -> nn.Parameter:
     """Draw a parameter from U(-bound, bound)."""
     return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
+
+def xavier(*shape: int) -> Tensor:
+    """Draw from Xavier's normal distribution."""
+    return nn.init.xavier_normal_(torch.empty(*shape))

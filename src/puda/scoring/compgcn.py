@@ -10,9 +10,10 @@ from torch.nn.functional import dropout
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
-from puda.scoring.base import ScoringFunction
-from puda.scoring.conve import Convolution, with_bias, xavier
-from puda.scoring.edges import Edges
+from puda.scoring.base import xavier
+from puda.scoring.conve import Convolution, with_bias
+from puda.scoring.edges import Hop
+from puda.scoring.encoder import GraphEncoder
 
 Collect = Callable[[Tensor | None, Tensor | None], Tensor]
 """Sums messages of senders' rows, of relations' rows or of the products of both."""
@@ -48,20 +49,16 @@ def _as_it_is(rows: Tensor | None, relations: Tensor | None) -> Tensor:
     return rows * relations
 
 
-class CompGCN(ScoringFunction):
+class CompGCN(GraphEncoder):
     """A graph convolution over training facts, decoded by DistMult or ConvE.
 
     x_v' = tanh(BN((sum_in w phi(x_u, z_r) W_in + sum_out w phi(x_u, z_r') W_out
     + phi(x_v, z_loop) W_loop) / 3)), z' = W_rel z, once per layer; phi subtracts, multiplies or
     correlates circularly; w = 1 / sqrt(messages sent by u * messages received by v), counted by
     direction. The sum of messages is multiplied by W, not each of them: the same, and cheaper.
-    With `blind`, which is ours, the facts that a step of training asks for send no messages: else
-    an entity hears from the very answer that is to be found, as it never does of a missing fact.
     Vectors keep one size d throughout (the paper: 100, then 200). With the ConvE decoder (numbers
-    interleaved, 7 x 7 filters) a row ends with the entity's bias. Xavier's normal start.
+    interleaved, 7 x 7 filters) a row ends with the entity's bias.
     """
-
-    whole_graph = True
 
     def __init__(
         self,
@@ -76,7 +73,8 @@ class CompGCN(ScoringFunction):
         entity_dropout: Share = 0.3,
         blind: bool = False,
     ) -> None:
-        super().__init__(graph, dim, reciprocal=True)
+        super().__init__(graph, dim, blind=blind, entity_dropout=entity_dropout)
+        self.share = self.edges.normalized
         self.convolution = None
         if decoder == "conve":
             self.row_dim = dim + 1
@@ -84,31 +82,11 @@ class CompGCN(ScoringFunction):
             self.convolution = Convolution(
                 dim, filters=filters, kernel=kernel, interleaved=True, dropouts=dropouts
             )
-        self.dropout, self.entity_dropout, self.blind = dropout, entity_dropout, blind
-        self.edges = Edges(graph)
-        self.relations = nn.Parameter(xavier(self.num_directed, dim))
         self.layers = nn.ModuleList(Layer(dim, composition, dropout) for _ in range(layers))
-
-    def initial_entities(self) -> Tensor:
-        """Draw vectors by Xavier; biases are 0."""
-        bias = torch.zeros(self.num_entities, self.row_dim - self.dim)
-        return torch.cat([xavier(self.num_entities, self.dim), bias], dim=1)
-
-    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
-        """Convolve the graph over all entities (E, row) -> (E, row); biases pass through."""
-        vectors, relations = rows[:, : self.dim], self.relations
-        kept = self.edges.without(asked) if self.blind and asked is not None else None
-        for layer in self.layers:
-            vectors, relations = layer(vectors, relations, self.edges, kept)
-            vectors = dropout(vectors, self.entity_dropout, self.training)
-        return torch.cat([vectors, rows[:, self.dim :]], dim=1)
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Decode anchor and convolved relation: (Q, row)."""
-        relations: Tensor = self.relations
-        for layer in self.layers:
-            relations = layer.get_submodule("relate")(relations)
-        vectors = relations.index_select(0, self.directed(relation, side))
+        vectors = self.encoded_relations().index_select(0, self.directed(relation, side))
         if self.convolution is None:
             return anchor * vectors
         return with_bias(self.convolution(anchor[:, : self.dim], vectors))
@@ -127,22 +105,13 @@ class Layer(nn.Module):
         self.norm = nn.BatchNorm1d(dim)
 
     def forward(
-        self, rows: Tensor, relations: Tensor, edges: Edges, kept: Tensor | None
+        self, rows: Tensor, relations: Tensor, hop: Hop, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Convolve entities (E, d) and relations (2R, d), of the messages (2n,) those kept."""
-        compose = COMPOSITIONS[self.composition]
-        total = compose(_as_it_is, rows, self.loop) @ self.weights["loop"]
+        """Convolve entities (S, d) to receivers (N, d), and relations (2R, d)."""
+        compose, own = COMPOSITIONS[self.composition], hop.receivers(rows)
+        total = compose(_as_it_is, own, self.loop) @ self.weights["loop"]
         for part in ("inward", "outward"):
-            weight = edges.normalized[part].to(rows.dtype)
-            if kept is not None:
-                weight = weight * kept[edges.parts[part]]
-            collect = partial(_collect, edges, part, weight)
+            collect = partial(hop.messages.collect, part, weight, len(own))
             heard = compose(collect, rows, relations)
             total = total + dropout(heard @ self.weights[part], self.dropout, self.training)
         return torch.tanh(self.norm(total / 3)), self.relate(relations)
-
-
-def _collect(
-    edges: Edges, part: str, weight: Tensor, rows: Tensor | None, relations: Tensor | None
-) -> Tensor:
-    return edges.collect(part, weight, rows=rows, relations=relations)

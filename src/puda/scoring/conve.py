@@ -7,7 +7,7 @@ from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
 from puda.fused import halved, product
-from puda.scoring.base import ScoringFunction
+from puda.scoring.base import ScoringFunction, xavier
 
 
 def image_shape(dim: int, kernel: int) -> tuple[int, int]:
@@ -75,11 +75,6 @@ class Convolution(nn.Module):
 def with_bias(question: Tensor) -> Tensor:
     """Append a one (Q, d + 1), which meets the bias that ends each entity's row."""
     return torch.cat([question, torch.ones_like(question[:, :1])], dim=1)
-
-
-def xavier(*shape: int) -> Tensor:
-    """Draw from Xavier's normal distribution."""
-    return nn.init.xavier_normal_(torch.empty(*shape))
 
 
 class ConvE(ScoringFunction):

@@ -7,8 +7,7 @@ from torch.nn.functional import dropout
 from puda.config import Count, NonNegative, Share
 from puda.data.graph import KnowledgeGraph
 from puda.fused import rectified
-from puda.scoring.base import TiledScoring
-from puda.scoring.conve import xavier
+from puda.scoring.base import TiledScoring, xavier
 
 
 class ConvKB(TiledScoring):

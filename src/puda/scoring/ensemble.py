@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from puda.scoring.base import ScoringFunction
+from puda.scoring.edges import Neighbourhood
 
 
 class Ensemble(ScoringFunction):
@@ -27,7 +28,7 @@ class Ensemble(ScoringFunction):
     def __len__(self) -> int:
         return len(self.members)
 
-    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
+    def contextualize(self, rows: Tensor, near: Neighbourhood | None = None) -> Tensor:
         """Turn each member's part of the table into its rows."""
         parts = rows.chunk(len(self), dim=-1)
         return torch.cat(

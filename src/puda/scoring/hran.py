@@ -7,12 +7,12 @@ from torch.nn.functional import conv2d, dropout
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.fused import halved
-from puda.scoring.base import ScoringFunction
-from puda.scoring.conve import Projection, image_shape, num_places, with_bias, xavier
-from puda.scoring.edges import Edges
+from puda.scoring.conve import Projection, image_shape, num_places, with_bias
+from puda.scoring.edges import Hop
+from puda.scoring.encoder import GraphEncoder
 
 
-class HRAN(ScoringFunction):
+class HRAN(GraphEncoder):
     """Relation-attended means over training facts, decoded by relation-specific filters (ConvD).
 
     The paper's, per layer: m_(e,r) = mean of h_i over the neighbours of e by r;
@@ -24,10 +24,8 @@ class HRAN(ScoringFunction):
     Ours, where the equations that we could read are silent: sigma is the sigmoid; inverse
     relations and reciprocal questions; Omega_r is a linear map of r'; h is stacked over r as in
     ConvE; f is ReLU; an output bias per entity, which ends its row; one size d throughout; all
-    defaults; `blind` as in CompGCN. Xavier's normal start.
+    defaults.
     """
-
-    whole_graph = True
 
     def __init__(
         self,
@@ -42,14 +40,11 @@ class HRAN(ScoringFunction):
         output_dropout: Share = 0.3,
         blind: bool = False,
     ) -> None:
-        super().__init__(graph, dim, reciprocal=True)
+        super().__init__(graph, dim, blind=blind)
         self.row_dim = dim + 1
         self.image, self.filters, self.kernel = image_shape(dim, kernel), filters, kernel
         self.input_dropout, self.feature_dropout = input_dropout, feature_dropout
-        self.blind = blind
-        self.edges = Edges(graph)
-        self.register_buffer("share", self._shares(graph), persistent=False)
-        self.relations = nn.Parameter(xavier(self.num_directed, dim))
+        self.share = self._shares(graph)
         self.layers = nn.ModuleList(Layer(dim, beta) for _ in range(layers))
         self.to_filters = nn.Linear(dim, filters * kernel * kernel)
         self.feature_norm = nn.BatchNorm2d(filters)
@@ -59,8 +54,6 @@ class HRAN(ScoringFunction):
             nn.BatchNorm1d(dim),
             nn.ReLU(),
         )
-
-    share: Tensor  # (2n,) an edge's part in its receiver's mean of means
 
     def _shares(self, graph: KnowledgeGraph) -> Tensor:
         """Return 1 / (relations of the receiver * its neighbours by this relation) per edge."""
@@ -72,25 +65,9 @@ class HRAN(ScoringFunction):
         share: Tensor = 1.0 / (relations[edges.receiver] * neighbours[place])
         return share
 
-    def initial_entities(self) -> Tensor:
-        """Draw vectors by Xavier; biases are 0."""
-        bias = torch.zeros(self.num_entities, 1)
-        return torch.cat([xavier(self.num_entities, self.dim), bias], dim=1)
-
-    def contextualize(self, rows: Tensor, asked: Tensor | None = None) -> Tensor:
-        """Attend over the graph: (E, d + 1) -> (E, d + 1); biases pass through."""
-        vectors, relations, share = rows[:, :-1], self.relations, self.share
-        if self.blind and asked is not None:
-            share = share * self.edges.without(asked)
-        for layer in self.layers:
-            vectors, relations = layer(vectors, relations, self.edges, share)
-        return torch.cat([vectors, rows[:, -1:]], dim=1)
-
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Convolve anchor and relation with the relation's own filters: (Q, d + 1)."""
-        relations: Tensor = self.relations
-        for layer in self.layers:
-            relations = layer.get_submodule("relate")(relations)
+        relations = self.encoded_relations()
         directed = self.directed(relation, side)
         vectors = relations.index_select(0, directed)
         image = torch.stack([anchor[:, :-1], vectors], dim=1).view(1, -1, *self.image)  # Q channels
@@ -118,11 +95,12 @@ class Layer(nn.Module):
         self.relate = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.BatchNorm1d(dim), nn.ReLU())
 
     def forward(
-        self, rows: Tensor, relations: Tensor, edges: Edges, share: Tensor
+        self, rows: Tensor, relations: Tensor, hop: Hop, share: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Attend over entities (E, d) and transform relations (2R, d)."""
+        """Attend over entities (S, d) for receivers (N, d), and transform relations (2R, d)."""
+        own, messages = hop.receivers(rows), hop.messages
         attention = torch.sigmoid(self.attend(relations)).squeeze(1)  # (2R,)
-        weight = share * attention.index_select(0, edges.relation)
-        heard = edges.collect("all", weight, rows=rows, relations=None)
-        mixed = self.transform((1 - self.beta) * heard + self.beta * rows)
+        weight = share * attention.index_select(0, messages.relation)
+        heard = messages.collect("all", weight, len(own), rows, None)
+        mixed = self.transform((1 - self.beta) * heard + self.beta * own)
         return torch.relu(self.norm(mixed)), self.relate(relations)

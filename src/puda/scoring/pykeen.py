@@ -11,8 +11,7 @@ from torch.nn.functional import dropout
 
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
-from puda.scoring.base import TiledScoring
-from puda.scoring.conve import xavier
+from puda.scoring.base import TiledScoring, xavier
 
 
 class PyKEEN(TiledScoring):

@@ -81,13 +81,16 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         raise ConfigError("one question cannot be normalised over: raise training.batch_size")
     unlabeled = learner.sampler.draw(batch, learner.score, stream)
 
-    # The working set: only the rows that this batch touches (all of them for graph encoders).
+    # The working set: only the rows that this batch touches, with those that they hear from.
     asked = [questions.anchor, answers, unlabeled.ids.flatten()]
     if model.whole_graph:
-        ids = [torch.arange(model.num_entities)]
-        leaves = [entities.pull(ids[0])]
-        rows = model.contextualize(leaves[0], batch.facts)  # (E, row)
-        anchor, answer, pool = (rows.index_select(0, part) for part in asked)
+        wanted, place = torch.cat(asked).unique(return_inverse=True)  # (N,)
+        near = model.neighbourhood(wanted, batch.facts)
+        ids = [near.ids]
+        leaves = [entities.pull(near.ids)]
+        rows = model.contextualize(leaves[0], near)  # (N, row)
+        parts = place.split([len(part) for part in asked])
+        anchor, answer, pool = (rows.index_select(0, part) for part in parts)
     else:
         ids = asked
         leaves = [entities.pull(part) for part in ids]
