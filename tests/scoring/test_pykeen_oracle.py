@@ -251,7 +251,7 @@ def test_a_layer_of_compgcn_is_pykeens(composition, training):
     layer = model.layers[0].train(training)
     theirs = pykeens_layer(layer, composition).train(training)
     head, relation, tail = torch.tensor(GRAPH.train).T
-    ours = layer(rows, model.relations, model.edges)
+    ours = layer(rows, model.relations, model.edges.everywhere, model.share.float())
     edges = torch.stack([head, tail])
     entities, relations = theirs(rows, interleaved(model.relations), edges, relation)
     torch.testing.assert_close(ours[0], entities, rtol=1e-5, atol=1e-5)
