@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from puda.config import Count, NonNegative, Share
+from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.fused import rectified
 from puda.scoring.base import TiledScoring, xavier
@@ -13,28 +13,20 @@ from puda.scoring.base import TiledScoring, xavier
 class ConvKB(TiledScoring):
     """Score w . relu([h, r, t] * Omega) + c, Omega being K filters of 1 x 3 with bias.
 
-    The authors start the vectors from a trained TransE, which `scoring.start` does here, filters at
-    [0.1, 0.1, -0.1] and w by Xavier. Of one sign relu leaves half of each distance, so every other
-    filter starts with the signs changed here, and w around -20 / K: the score then starts from
-    TransE's, -||h + r - t||_1. `margin` is where c starts; without a start vectors are Xavier's.
+    Filters start at [0.1, 0.1, -0.1], w and the vectors from Xavier's normal distribution; the
+    authors start the vectors from a trained TransE, which `scoring.start` does here.
     """
 
     def __init__(
-        self,
-        graph: KnowledgeGraph,
-        dim: int,
-        filters: Count = 32,
-        dropout: Share = 0.5,
-        margin: NonNegative = 0.0,
+        self, graph: KnowledgeGraph, dim: int, filters: Count = 32, dropout: Share = 0.5
     ) -> None:
         super().__init__(graph, dim)
         self.dropout = dropout
         self.relations = nn.Parameter(xavier(self.num_relations, dim))
-        sign = 1 - 2 * (torch.arange(filters) % 2).unsqueeze(1)
-        self.filters = nn.Parameter(sign * torch.tensor([[0.1, 0.1, -0.1]]))  # (K, 3)
+        self.filters = nn.Parameter(torch.tensor([[0.1, 0.1, -0.1]]).repeat(filters, 1))  # (K, 3)
         self.bias = nn.Parameter(torch.zeros(filters))
-        self.weight = nn.Parameter(xavier(filters, dim) - 20 / filters)
-        self.offset = nn.Parameter(torch.tensor(float(margin)))
+        self.weight = nn.Parameter(xavier(filters, dim))
+        self.offset = nn.Parameter(torch.zeros(()))
 
     def initial_entities(self) -> Tensor:
         """Draw by Xavier."""
