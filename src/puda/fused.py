@@ -26,7 +26,6 @@ FEW = 8
 SOME = 40
 """Questions up to which it pays not to lay scattered candidates together first."""
 
-
 _HALVED = ContextVar("halved", default=False)
 """Whether products are those of bfloat16 tiles."""
 
@@ -50,11 +49,10 @@ def halved(wanted: bool) -> Iterator[None]:
     and whose results have to be turned back. Weights stay float32.
     """
     tiled = wanted and native.has_tiles()
+    by_torch = wanted and not tiled and _torch_halves()
     before = _HALVED.set(tiled)
     try:
-        with torch.autocast(
-            "cpu", torch.bfloat16, enabled=wanted and not tiled and _torch_halves()
-        ):
+        with torch.autocast("cpu", torch.bfloat16, enabled=by_torch):
             yield
     finally:
         _HALVED.reset(before)

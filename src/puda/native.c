@@ -695,8 +695,8 @@ int puda_adam(float *weight, float *mean, float *square, float *steps, int64_t d
     return 1;
 }
 
-/* Products of bfloat16 tiles, where the processor has them (AMX): several times as fast as those of
- * floats. An operand is read as rows x[r][k]; of a 32 x 32 block two tiles of 16 rows are made, whose
+/* Products of bfloat16 tiles, where the processor has them (AMX): two to three times as fast as those
+ * of floats. An operand is read as rows x[r][k]; of a 32 x 32 block two tiles of 16 rows are made, whose
  * 32-bit entries are pairs of neighbouring k: for the left operand a tile's rows are r and its
  * entries k, for the right one it lies transposed. */
 #if defined(__x86_64__) && defined(__linux__) && __has_include(<amxbf16intrin.h>)

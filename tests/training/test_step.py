@@ -163,6 +163,20 @@ def test_a_pool_is_scored_in_half_precision_where_the_processor_can(can, monkeyp
     torch.testing.assert_close(after, before, rtol=0.02, atol=0.1)
 
 
+def test_a_model_of_ones_own_may_let_rows_depend_on_all_others():
+    plain, centred = make_learner(num_synthetic=0), make_learner(num_synthetic=0)
+    centred.model.whole_graph = True
+    centred.model.contextualize = lambda rows, near=None: rows - rows.mean(0)
+    table = plain.entities.weight
+    table -= table.mean(0)  # what the other one makes of it by itself
+    before = centred.entities.weight.clone()
+    (expected, _), (risk, _) = (
+        train_step(learner, draw_batch(), stream(1, "draws")) for learner in (plain, centred)
+    )
+    assert risk.total.item() == pytest.approx(expected.total.item(), rel=1e-5)
+    assert (centred.entities.weight != before).any(1).all()  # those that were not asked for too
+
+
 def test_one_step_of_the_discriminator_lowers_the_risk_on_its_own_batch():
     learner, batch = make_learner(rate=0.003), draw_batch()
     synthetic = invent(learner, NUM_SYNTHETIC)

@@ -44,11 +44,12 @@ class ScoringFunction(nn.Module):
         return torch.randn(self.num_entities, self.row_dim) * 1e-3
 
     def neighbourhood(self, wanted: Tensor, asked: Tensor) -> Neighbourhood:
-        """Return what the rows of entities (N,), ascending, depend on in a graph encoder.
+        """Return what the rows of entities (N,), ascending, depend on if they depend on others.
 
-        `asked` are the facts (F, 3) that a step of training asks for.
+        All there is, unless an encoder knows better. `asked` are the facts (F, 3) that a step of
+        training asks for.
         """
-        raise NotImplementedError
+        return Neighbourhood(torch.arange(self.num_entities), ())
 
     def contextualize(self, rows: Tensor, near: Neighbourhood | None = None) -> Tensor:
         """Turn table rows (E, row) into the rows that are matched (E, row).

@@ -62,7 +62,7 @@ class Neighbourhood(NamedTuple):
     """All that the rows of some entities depend on."""
 
     ids: Tensor  # (S,) the entities whose rows are needed
-    hops: tuple[Hop, ...]  # one a layer; the last one's receivers are the entities themselves
+    hops: tuple[Hop, ...]  # one a layer, the last one's receivers are the entities; none: unknown
 
 
 class Edges(nn.Module):
