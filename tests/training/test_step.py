@@ -166,7 +166,7 @@ def test_a_pool_is_scored_in_half_precision_where_the_processor_can(can, monkeyp
 def test_a_model_of_ones_own_may_let_rows_depend_on_all_others():
     plain, centred = make_learner(num_synthetic=0), make_learner(num_synthetic=0)
     centred.model.whole_graph = True
-    centred.model.contextualize = lambda rows, near=None: rows - rows.mean(0)
+    centred.model.contextualize = lambda rows: rows - rows.mean(0)
     table = plain.entities.weight
     table -= table.mean(0)  # what the other one makes of it by itself
     before = centred.entities.weight.clone()

@@ -88,8 +88,10 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         near = model.neighbourhood(wanted, batch.facts)
         ids = [near.ids]
         leaves = [entities.pull(near.ids)]
-        rows = model.contextualize(leaves[0], near if near.hops else None)
-        rows = rows if near.hops else rows.index_select(0, wanted)  # (N, row)
+        if near.hops:
+            rows = model.contextualize(leaves[0], near)  # (N, row)
+        else:
+            rows = model.contextualize(leaves[0]).index_select(0, wanted)
         parts = place.split([len(part) for part in asked])
         anchor, answer, pool = (rows.index_select(0, part) for part in parts)
     else:
