@@ -12,6 +12,7 @@ from torch import nn
 from puda.config import ScoringConfig
 from puda.data.graph import KnowledgeGraph
 from puda.scoring import ScoringFunction, build_model
+from puda.scoring.conve import features
 from puda.seeds import ambient
 from puda.types import Questions, Side
 
@@ -384,3 +385,55 @@ def test_compgcn_sums_composed_messages_by_direction(composition, hidden):
         return sum(out[anchor, k] * relations[directed, k] * out[answer, k] for k in range(5))
 
     assert_formula(model, rows, score, lambda h, r, t: score(t, r + R, h))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_features_are_torchs_convolution_normalisation_and_relu(own):
+    number, channels, kernel = 7, 5, 3
+    draws = torch.Generator().manual_seed(3)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=draws, dtype=torch.float64).requires_grad_()
+
+    image = random(number, 1, 9, 8)
+    filters = random(*([number] if own else []), channels, kernel, kernel)
+    bias = None if own else random(channels)
+    norms = [nn.BatchNorm2d(channels).double() for _ in range(2)]
+    for norm in norms:
+        norm.weight.data.copy_(torch.linspace(0.5, 2, channels))
+        norm.bias.data.copy_(torch.linspace(-0.5, 1, channels))
+
+    def by_torch() -> torch.Tensor:
+        if own:
+            bank = filters.view(-1, 1, kernel, kernel)
+            maps = torch.conv2d(image.view(1, number, 9, 8), bank, groups=number)
+            maps = maps.view(number, channels, 7, 6)
+        else:
+            maps = torch.conv2d(image, filters.unsqueeze(1), bias)
+        return torch.relu(norms[1](maps)).flatten(1)
+
+    for training in (True, True, False):
+        for norm in norms:
+            norm.train(training)
+        ours, theirs = features(image, filters, norms[0], bias, 0.0), by_torch()
+        torch.testing.assert_close(ours, theirs)
+        weight = random(*ours.shape).detach()
+        slopes = [
+            torch.autograd.grad((maps * weight).sum(), [image, filters, *norm.parameters()])
+            for maps, norm in ((ours, norms[0]), (theirs, norms[1]))
+        ]
+        torch.testing.assert_close(*slopes)
+        torch.testing.assert_close(norms[0].state_dict(), norms[1].state_dict())
+
+
+def test_features_drop_whole_maps_in_training_only():
+    image, filters = torch.randn(40, 1, 4, 4), torch.randn(6, 2, 2)
+    norm = nn.BatchNorm2d(6)
+    norm.bias.data.fill_(9.0)  # so that ReLU leaves no zeros of its own
+    whole = features(image, filters, norm, None, 0.0).view(40, 6, 9)
+    some = features(image, filters, norm, None, 0.5).view(40, 6, 9)
+    dropped = (some == 0).all(2)
+    assert 0.3 < dropped.float().mean() < 0.7
+    torch.testing.assert_close(some[~dropped], 2 * whole[~dropped])
+    norm.eval()
+    assert features(image, filters, norm, None, 0.5).gt(0).all()

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout, unfold
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
@@ -35,6 +36,52 @@ class Projection(nn.Linear):
         return product(features, self.weight) + self.bias
 
 
+def features(
+    image: Tensor, filters: Tensor, norm: nn.BatchNorm2d, bias: Tensor | None, share: float
+) -> Tensor:
+    """ReLU(BN(filters * image + bias)), in training without a share of the maps: (Q, C * places).
+
+    image (Q, 1, height, width); filters (C, k, k), or (Q, C, k, k) for filters of a question's own.
+    Means and variances of the maps follow from those of the image's patches, so normalisation and
+    dropout change the filters: the maps, by far the largest tensor, are made once and not
+    rewritten.
+    """
+    patches = unfold(image, filters.shape[-1])  # (Q, k k, places)
+    number, _, places = patches.shape
+    filters = filters.flatten(-2)  # (C, k k) or (Q, C, k k)
+    mean, variance = norm.running_mean, norm.running_var  # (C,)
+    assert mean is not None and variance is not None
+    offset = 0.0 if bias is None else bias
+    if norm.training:
+        middle = patches.mean(2, keepdim=True)  # (Q, k k, 1)
+        spread = patches @ patches.mT / places  # (Q, k k, k k)
+        if filters.dim() == 2:
+            middle, spread = middle.mean(0), spread.mean(0)
+        centre = (filters @ middle).squeeze(-1)  # of the maps: (C,) or (Q, C)
+        square = (filters @ spread * filters).sum(-1)
+        centre, square = centre.view(-1, len(mean)).mean(0), square.view(-1, len(mean)).mean(0)
+        varied = (square - centre.square()).clamp(min=0)
+        _remember(norm, centre + offset, varied, number * places)
+        mean, variance = centre + offset, varied
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    shift = norm.bias + (offset - mean) * scale
+    kept = dropout(scale.new_ones(number, len(scale), 1), share, norm.training)  # (Q, C, 1)
+    whole = torch.cat([filters * scale.unsqueeze(1) * kept, shift.unsqueeze(1) * kept], dim=2)
+    ones = patches.new_ones(number, 1, places)
+    maps: Tensor = torch.bmm(whole, torch.cat([patches, ones], dim=1)).relu_()
+    return maps.flatten(1)
+
+
+@torch.no_grad()
+def _remember(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, number: int) -> None:
+    """Follow the batches' statistics as torch does: the variance of a population."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    assert norm.momentum is not None and norm.num_batches_tracked is not None
+    norm.running_mean.lerp_(mean, norm.momentum)
+    norm.running_var.lerp_(variance * (number / (number - 1)), norm.momentum)
+    norm.num_batches_tracked += 1
+
+
 class Convolution(nn.Module):
     """g(a, r): anchor and relation as one image, convolved and projected back to d.
 
@@ -47,14 +94,12 @@ class Convolution(nn.Module):
     ) -> None:
         super().__init__()
         self.interleaved, self.shape = interleaved, image_shape(dim, kernel)
-        image, features, output = dropouts
+        image, self.feature_dropout, output = dropouts
         self.image = nn.Sequential(
             nn.BatchNorm2d(1),
             nn.Dropout(image),
             nn.Conv2d(1, filters, kernel),
             nn.BatchNorm2d(filters),
-            nn.ReLU(),
-            nn.Dropout2d(features),
         )
         self.project = nn.Sequential(
             Projection(filters * num_places(self.shape, kernel), dim),
@@ -66,9 +111,12 @@ class Convolution(nn.Module):
     def forward(self, anchor: Tensor, relation: Tensor) -> Tensor:
         """Convolve (Q, d) and (Q, d) to (Q, d), in training by half-precision products."""
         both = torch.stack([anchor, relation], dim=2 if self.interleaved else 1)  # (Q, d, 2)
+        image_norm, image_dropout, filters, norm = self.image
+        assert isinstance(filters, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
+        image = image_dropout(image_norm(both.view(-1, 1, *self.shape)))
+        maps = features(image, filters.weight.squeeze(1), norm, filters.bias, self.feature_dropout)
         with halved(self.training and both.dtype == torch.float32):
-            features = self.image(both.view(-1, 1, *self.shape))
-            question: Tensor = self.project(features.flatten(1))
+            question: Tensor = self.project(maps)
         return question.to(both.dtype)
 
 

@@ -2,12 +2,12 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, dropout
+from torch.nn.functional import dropout
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.fused import halved
-from puda.scoring.conve import Projection, image_shape, num_places, with_bias
+from puda.scoring.conve import Projection, features, image_shape, num_places, with_bias
 from puda.scoring.edges import Hop
 from puda.scoring.encoder import GraphEncoder
 
@@ -70,16 +70,13 @@ class HRAN(GraphEncoder):
         relations = self.encoded_relations()
         directed = self.directed(relation, side)
         vectors = relations.index_select(0, directed)
-        image = torch.stack([anchor[:, :-1], vectors], dim=1).view(1, -1, *self.image)  # Q channels
+        image = torch.stack([anchor[:, :-1], vectors], dim=1).view(-1, 1, *self.image)
         image = dropout(image, self.input_dropout, self.training)
         filters = self.to_filters(relations).index_select(0, directed)
-        filters = filters.view(-1, 1, self.kernel, self.kernel)  # (Q filters, 1, kernel, kernel)
+        filters = filters.view(-1, self.filters, self.kernel, self.kernel)  # (Q, C, kernel, kernel)
+        maps = features(image, filters, self.feature_norm, None, self.feature_dropout)
         with halved(self.training and image.dtype == torch.float32):
-            features = conv2d(image, filters, groups=len(anchor))
-            features = features.view(len(anchor), self.filters, *features.shape[2:])
-            features = torch.relu(self.feature_norm(features))
-            features = nn.functional.dropout2d(features, self.feature_dropout, self.training)
-            question = self.project(features.flatten(1))
+            question = self.project(maps)
         return with_bias(question.to(image.dtype))
 
 
