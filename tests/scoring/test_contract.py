@@ -33,7 +33,6 @@ NEEDED: dict[str, Options] = {"compgcn": {"kernel": 3, "filters": 8}}
 
 VARIANTS: dict[str, list[Options]] = {
     "transe": [{"norm": 2}],
-    "rotate": [{"norm": 2}],
     "convkb": [{"filters": 3}],
     "compgcn": [
         {"decoder": "distmult", "composition": "multiplication"},

@@ -1,7 +1,6 @@
 """RotatE (Sun et al. 2019)."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,8 +14,6 @@ from puda.scoring.base import TiledScoring, even, halves, uniform
 class RotatE(TiledScoring):
     """Score margin - sum_k |h_k r_k - t_k| over d/2 complex numbers, r_k = exp(i theta_k).
 
-    With `norm` = 2 it is margin - sqrt(sum_k |h_k r_k - t_k|^2), which is a matrix product.
-
     A row holds real parts, then imaginary. Entities start from U(+-b), b = (margin + 2)/(d/2),
     and so does the relation parameter x, theta = pi x / b, which keeps the paper's step size on
     angles.
@@ -26,12 +23,11 @@ class RotatE(TiledScoring):
         self,
         graph: KnowledgeGraph,
         dim: int,
-        norm: Literal[1, 2] = 1,
         margin: NonNegative = 9.0,
         reciprocal: bool = False,
     ) -> None:
         super().__init__(graph, even(dim, "rotate"), reciprocal=reciprocal)
-        self.norm, self.margin = norm, margin
+        self.margin = margin
         self.bound = (margin + 2) / (dim // 2)
         self.relations = uniform(self.num_directed, dim // 2, bound=self.bound)
 
@@ -51,16 +47,13 @@ class RotatE(TiledScoring):
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Compare by distance, in one pass where there is a kernel and otherwise by tiles."""
-        if self.norm == 2 and candidates.dim() == 2:
-            return self.margin - torch.cdist(question, candidates)
-        apart = distance(question, candidates, complex_rows=True) if self.norm == 1 else None
+        apart = distance(question, candidates, complex_rows=True)
         return super().match(question, candidates) if apart is None else self.margin - apart
 
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Sum the moduli of differences; the tiny constant makes the root's gradient finite."""
         re, im = halves(question - candidates)
-        squares = re**2 + im**2 + 1e-24
-        return self.margin - (squares.sum(-1).sqrt() if self.norm == 2 else squares.sqrt().sum(-1))
+        return self.margin - (re**2 + im**2 + 1e-24).sqrt().sum(-1)
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
