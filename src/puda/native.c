@@ -535,8 +535,11 @@ void puda_distance(int complex, const float *q, const float *c, int64_t rows, in
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         const float *block = own ? c + i * columns * d : c;
-        if (wide) wide_moduli(q + i * d, block, columns, d, out + i * columns);
-        else for (int64_t j = 0; j < columns; j++)
+        if (wide) {
+            wide_moduli(q + i * d, block, columns, d, out + i * columns);
+            continue;
+        }
+        for (int64_t j = 0; j < columns; j++)
             out[i * columns + j] = complex ? moduli(q + i * d, block + j * d, d)
                                            : manhattan(q + i * d, block + j * d, d);
     }
