@@ -8,12 +8,14 @@ from torch import Tensor
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.fused import distance
-from puda.scoring.base import TiledScoring, even, halves, uniform
+from puda.scoring.base import ScoringFunction, TiledScoring, even, halves, uniform
 
 
 class RotatE(TiledScoring):
     """Score margin - sum_k |h_k r_k - t_k| over d/2 complex numbers, r_k = exp(i theta_k).
 
+    With `squared` the sum is of |h_k r_k - t_k|^2: it ranks as the Euclidean norm does, and is a
+    matrix product.
     A row holds real parts, then imaginary. Entities start from U(+-b), b = (margin + 2)/(d/2),
     and so does the relation parameter x, theta = pi x / b, which keeps the paper's step size on
     angles.
@@ -24,10 +26,11 @@ class RotatE(TiledScoring):
         graph: KnowledgeGraph,
         dim: int,
         margin: NonNegative = 9.0,
+        squared: bool = False,
         reciprocal: bool = False,
     ) -> None:
         super().__init__(graph, even(dim, "rotate"), reciprocal=reciprocal)
-        self.margin = margin
+        self.margin, self.squared = margin, squared
         self.bound = (margin + 2) / (dim // 2)
         self.relations = uniform(self.num_directed, dim // 2, bound=self.bound)
 
@@ -47,6 +50,9 @@ class RotatE(TiledScoring):
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Compare by distance, in one pass where there is a kernel and otherwise by tiles."""
+        if self.squared:  # |q - c|^2 = |q|^2 - 2 q c + |c|^2
+            sizes = question.pow(2).sum(-1, keepdim=True) + candidates.pow(2).sum(-1)  # (Q, P)
+            return self.margin - sizes + 2 * ScoringFunction.match(self, question, candidates)
         apart = distance(question, candidates, complex_rows=True)
         return super().match(question, candidates) if apart is None else self.margin - apart
 
