@@ -33,6 +33,7 @@ NEEDED: dict[str, Options] = {"compgcn": {"kernel": 3, "filters": 8}}
 
 VARIANTS: dict[str, list[Options]] = {
     "transe": [{"norm": 2}],
+    "rotate": [{"squared": True}],
     "convkb": [{"filters": 3}],
     "compgcn": [
         {"decoder": "distmult", "composition": "multiplication"},

@@ -114,8 +114,9 @@ def test_simple_is_the_mean_of_a_fact_and_its_inverse():
     assert_formula(model, rows, score)
 
 
-def test_rotate_is_the_margin_less_the_moduli_of_rotated_differences():
-    model, rows, weights = build("rotate", 6, margin=4.0)
+@pytest.mark.parametrize("squared", [False, True])
+def test_rotate_is_the_margin_less_the_moduli_of_rotated_differences(squared):
+    model, rows, weights = build("rotate", 6, margin=4.0, squared=squared)
     x, w = rows.numpy(), weights["relations"]
 
     def score(h: int, r: int, t: int) -> float:
@@ -123,7 +124,7 @@ def test_rotate_is_the_margin_less_the_moduli_of_rotated_differences():
         for k in range(3):
             theta = math.pi * w[r, k] * 3 / (4.0 + 2)  # pi x d / (margin + 2), d complex numbers
             head, tail = complex(x[h, k], x[h, k + 3]), complex(x[t, k], x[t, k + 3])
-            distance += abs(head * cmath.exp(1j * theta) - tail)
+            distance += abs(head * cmath.exp(1j * theta) - tail) ** (2 if squared else 1)
         return 4.0 - distance
 
     assert_formula(model, rows, score)

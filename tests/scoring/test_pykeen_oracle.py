@@ -168,6 +168,20 @@ def test_rotate_scores_as_pykeens_summed_over_single_numbers(side, reciprocal):
     assert_agreement(model, rows, score, side=side, reciprocal=reciprocal)
 
 
+@both_sides
+@with_and_without_reciprocals
+def test_squared_rotate_scores_as_the_square_of_pykeens(side, reciprocal):
+    model, rows = build("rotate", margin=5.0, squared=True, reciprocal=reciprocal)
+    theirs = modules.RotatEInteraction()
+
+    def score(h: Tensor, r: int, t: Tensor) -> Tensor:
+        theta = model.relations[r] * torch.pi / model.bound
+        rotation = torch.polar(torch.ones_like(theta), theta)
+        return 5.0 - theirs(to_complex(h), rotation, to_complex(t)) ** 2
+
+    assert_agreement(model, rows, score, side=side, reciprocal=reciprocal)
+
+
 def convolution_of(model: ScoringFunction, height: int, width: int) -> modules.ConvEInteraction:
     """Make PyKEEN's ConvE with the weights of our convolution."""
     theirs = modules.ConvEInteraction(

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
-from puda.fused import distance
-from puda.scoring.base import ScoringFunction, TiledScoring, even, halves, uniform
+from puda.fused import distance, product
+from puda.scoring.base import TiledScoring, even, halves, uniform
 
 
 class RotatE(TiledScoring):
@@ -50,16 +50,17 @@ class RotatE(TiledScoring):
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Compare by distance, in one pass where there is a kernel and otherwise by tiles."""
-        if self.squared:  # |q - c|^2 = |q|^2 - 2 q c + |c|^2
-            sizes = question.pow(2).sum(-1, keepdim=True) + candidates.pow(2).sum(-1)  # (Q, P)
-            return self.margin - sizes + 2 * ScoringFunction.match(self, question, candidates)
-        apart = distance(question, candidates, complex_rows=True)
+        if self.squared and candidates.dim() == 2:  # |q - c|^2 = |q|^2 + |c|^2 - 2 q c
+            sizes = question.pow(2).sum(1, keepdim=True) + candidates.pow(2).sum(1)  # (Q, P)
+            return self.margin - sizes + 2 * product(question, candidates)
+        apart = None if self.squared else distance(question, candidates, complex_rows=True)
         return super().match(question, candidates) if apart is None else self.margin - apart
 
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Sum the moduli of differences; the tiny constant makes the root's gradient finite."""
         re, im = halves(question - candidates)
-        return self.margin - (re**2 + im**2 + 1e-24).sqrt().sum(-1)
+        squares = re**2 + im**2
+        return self.margin - (squares if self.squared else (squares + 1e-24).sqrt()).sum(-1)
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
