@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from puda.data.graph import KnowledgeGraph
-from puda.scoring.base import ScoringFunction, even, halves
+from puda.scoring.base import ScoringFunction, even, halves, turns
 
 
 class ComplEx(ScoringFunction):
@@ -32,11 +32,10 @@ class ComplEx(ScoringFunction):
 
     def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
         """Match conj(head) * tail with all relations: (Q, R or 2R)."""
-        (a_re, a_im), (b_re, b_im) = halves(anchor), halves(answer)
-        im = a_re * b_im - a_im * b_re
+        re, im = turns(anchor, answer)
         if not self.reciprocal:
             im = im * (1 - 2 * side).unsqueeze(-1)  # the anchor is the tail of a head question
-        return torch.cat([a_re * b_re + a_im * b_im, im], dim=-1) @ self.relations.T
+        return torch.cat([re, im], dim=-1) @ self.relations.T
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
