@@ -147,12 +147,6 @@ def halves(rows: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def turns(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return real and imaginary parts (..., d/2) of conj(x) y, x and y packed complex numbers."""
-    (x_re, x_im), (y_re, y_im) = halves(x), halves(y)
-    return x_re * y_re + x_im * y_im, x_re * y_im - x_im * y_re
-
-
 def even(dim: int, name: str) -> int:
     """Check that a model can pack two halves into a row."""
     if dim % 2:

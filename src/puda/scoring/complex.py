@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from puda.data.graph import KnowledgeGraph
-from puda.scoring.base import ScoringFunction, even, halves, turns
+from puda.scoring.base import ScoringFunction, even, halves
 
 
 class ComplEx(ScoringFunction):
@@ -32,10 +32,11 @@ class ComplEx(ScoringFunction):
 
     def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
         """Match conj(head) * tail with all relations: (Q, R or 2R)."""
-        re, im = turns(anchor, answer)
+        (a_re, a_im), (b_re, b_im) = halves(anchor), halves(answer)
+        im = a_re * b_im - a_im * b_re
         if not self.reciprocal:
             im = im * (1 - 2 * side).unsqueeze(-1)  # the anchor is the tail of a head question
-        return torch.cat([re, im], dim=-1) @ self.relations.T
+        return torch.cat([a_re * b_re + a_im * b_im, im], dim=-1) @ self.relations.T
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor

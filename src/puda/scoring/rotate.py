@@ -8,7 +8,7 @@ from torch import Tensor
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.fused import distance, product
-from puda.scoring.base import TiledScoring, even, halves, turns, uniform
+from puda.scoring.base import TiledScoring, even, halves, uniform
 
 
 class RotatE(TiledScoring):
@@ -38,12 +38,10 @@ class RotatE(TiledScoring):
         """Draw from U(+-b)."""
         return uniform(self.num_entities, self.row_dim, bound=self.bound).detach()
 
-    def _angles(self) -> Tensor:
-        return self.relations * (math.pi / self.bound)  # (R or 2R, d/2)
-
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Rotate the anchor by theta, or by -theta where the head is asked for: (Q, d)."""
-        theta = self._angles().index_select(0, self.directed(relation, side))
+        vectors = self.relations.index_select(0, self.directed(relation, side))
+        theta = vectors * (math.pi / self.bound)
         if not self.reciprocal:
             theta = theta * (1 - 2 * side).unsqueeze(-1)
         re, im = halves(anchor)
@@ -63,17 +61,6 @@ class RotatE(TiledScoring):
         re, im = halves(question - candidates)
         squares = re**2 + im**2
         return self.margin - (squares if self.squared else (squares + 1e-24).sqrt()).sum(-1)
-
-    def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
-        """Match conj(anchor) * answer with all rotations if distances are squared: (Q, R or 2R)."""
-        if not self.squared:
-            return super().relate(anchor, answer, side)
-        re, im = turns(anchor, answer)
-        if not self.reciprocal:
-            im = im * (1 - 2 * side).unsqueeze(-1)
-        rotations = torch.cat([self._angles().cos(), self._angles().sin()], dim=-1)
-        sizes = (anchor**2 + answer**2).sum(-1, keepdim=True)  # (Q, 1)
-        return self.margin - sizes + 2 * torch.cat([re, im], dim=-1) @ rotations.T
 
     def factors(
         self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
