@@ -49,7 +49,7 @@ class RotatE(TiledScoring):
         return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
-        """Compare by distance, in one pass where there is a kernel and otherwise by tiles."""
+        """Compare by distance, by a product or a kernel where there is one, otherwise by tiles."""
         if self.squared and candidates.dim() == 2:  # |q - c|^2 = |q|^2 + |c|^2 - 2 q c
             sizes = question.pow(2).sum(1, keepdim=True) + candidates.pow(2).sum(1)  # (Q, P)
             return self.margin - sizes + 2 * product(question, candidates)
@@ -57,7 +57,7 @@ class RotatE(TiledScoring):
         return super().match(question, candidates) if apart is None else self.margin - apart
 
     def compare(self, question: Tensor, candidates: Tensor) -> Tensor:
-        """Sum the moduli of differences; the tiny constant makes the root's gradient finite."""
+        """Sum moduli of differences or their squares; 1e-24 makes the root's gradient finite."""
         re, im = halves(question - candidates)
         squares = re**2 + im**2
         return self.margin - (squares if self.squared else (squares + 1e-24).sqrt()).sum(-1)
