@@ -127,7 +127,7 @@ class TrainingConfig(Section):
     batch_size: int = Field(1024, ge=1)  # questions a step
     grouped: bool = False  # a batch holds distinct questions, each with all its answers
     sides: Literal["both", "bernoulli"] = "both"  # of each fact in an epoch
-    halved: bool = False  # the pool is scored in bfloat16 where the CPU can do so: larger pools
+    halved: bool = False  # the pool is scored in bfloat16 where the CPU has AMX tiles: larger pools
     validate_every: int = Field(5, ge=1)  # epochs
     patience: int = Field(5, ge=0)  # validations without a better MRR before stopping; 0: never
     keep: Literal["best", "last"] = "best"  # weights by validation MRR; authors' code: the last

@@ -6,7 +6,6 @@ Each takes the kernel of puda.native where there is one, and otherwise does the 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import Any
 
 import torch
@@ -30,30 +29,15 @@ _HALVED = ContextVar("halved", default=False)
 """Whether products are those of bfloat16 tiles."""
 
 
-@cache
-def _torch_halves() -> bool:
-    """Whether torch multiplies bfloat16 quickly.
-
-    Where there are tiles it would use those, and die where a virtual machine does not describe
-    them.
-    """
-    found: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch: none
-    return bool(found.get("avx512_bf16")) and not found.get("amx_tile")
-
-
 @contextmanager
 def halved(wanted: bool) -> Iterator[None]:
-    """Within it products multiply in bfloat16 where the CPU can do so itself, and sum in float32.
+    """Within it products multiply in bfloat16 where the CPU has tiles for that; sums are float32.
 
-    By the kernel of tiles, or else by torch, which then halves convolutions and linear maps as well
-    and whose results have to be turned back. Weights stay float32.
+    Only there: by vectors of bfloat16 torch takes twice as long as for float32.
     """
-    tiled = wanted and native.has_tiles()
-    by_torch = wanted and not tiled and _torch_halves()
-    before = _HALVED.set(tiled)
+    before = _HALVED.set(wanted and native.has_tiles())
     try:
-        with torch.autocast("cpu", torch.bfloat16, enabled=by_torch):
-            yield
+        yield
     finally:
         _HALVED.reset(before)
 
@@ -203,7 +187,7 @@ def product(question: Tensor, candidates: Tensor) -> Tensor:
     """Q C^T of questions (Q, d) and candidates (P, d), in tiles where there are many: (Q, P)."""
     if _HALVED.get() and native.fits(question, candidates):
         return _apply(_TiledProduct, question, candidates)
-    if len(candidates) <= COLUMNS or torch.is_autocast_enabled("cpu"):
+    if len(candidates) <= COLUMNS:
         return question @ candidates.T
     return _apply(_Product, question, candidates)
 

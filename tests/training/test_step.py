@@ -147,8 +147,11 @@ def test_the_risk_of_a_step_is_eq_16_worked_out_in_plain_loops(order):
 
 @pytest.mark.parametrize("can", [True, False])
 def test_a_pool_is_scored_in_half_precision_where_the_processor_can(can, monkeypatch):
-    monkeypatch.setattr("puda.fused._torch_halves", lambda: can)
-    monkeypatch.setattr("puda.native.has_tiles", lambda: False)
+    def rounded_product(x, y):
+        return x.bfloat16().float() @ y.bfloat16().float()
+
+    monkeypatch.setattr("puda.native.has_tiles", lambda: can)
+    monkeypatch.setattr("puda.native.tiled_product", rounded_product)
     plain, halved = make_learner(), make_learner()
     halved.halved = True
     (_, expected), (_, found) = (

@@ -115,9 +115,9 @@ class Convolution(nn.Module):
         assert isinstance(filters, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
         image = image_dropout(image_norm(both.view(-1, 1, *self.shape)))
         maps = features(image, filters.weight.squeeze(1), norm, filters.bias, self.feature_dropout)
-        with halved(self.training and both.dtype == torch.float32):
+        with halved(self.training):
             question: Tensor = self.project(maps)
-        return question.to(both.dtype)
+        return question
 
 
 def with_bias(question: Tensor) -> Tensor:

@@ -75,9 +75,8 @@ class HRAN(GraphEncoder):
         filters = self.to_filters(relations).index_select(0, directed)
         filters = filters.view(-1, self.filters, self.kernel, self.kernel)  # (Q, C, kernel, kernel)
         maps = features(image, filters, self.feature_norm, None, self.feature_dropout)
-        with halved(self.training and image.dtype == torch.float32):
-            question = self.project(maps)
-        return with_bias(question.to(image.dtype))
+        with halved(self.training):
+            return with_bias(self.project(maps))
 
 
 class Layer(nn.Module):

@@ -103,10 +103,10 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         question = model.drop(question, learner.dropout)
     own = question if owner is None else question.index_select(0, owner)
     with halved(learner.halved):
-        others = model.match(question, pool.view(*unlabeled.ids.shape, model.row_dim))
+        others = model.match(question, pool.view(*unlabeled.ids.shape, model.row_dim))  # (Q, N)
     scores = Scores(
         positive=model.match(own, answer.unsqueeze(1)).squeeze(1),  # (F,)
-        unlabeled=others.float() if learner.halved else others,  # (Q, N)
+        unlabeled=others,
         synthetic=question.new_empty(len(question), 0),
         counted=unlabeled.counted,
         owner=owner,
