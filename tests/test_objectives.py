@@ -299,6 +299,38 @@ def test_weights_go_with_the_question_that_owns_a_positive(name, ordering):
     assert risk.item() == pytest.approx(expected.item())
 
 
+@every_ordering
+@pytest.mark.parametrize("name", [*ORDERED, "softmax", "margin"])
+def test_a_positive_with_three_times_the_share_counts_as_three(name, ordering):
+    listwise = ordering == "listwise" or name == "softmax"  # which takes no weights
+    for weight in [None] if listwise else [None, doubles(WEIGHT)]:
+        once = table(
+            positive=doubles([0.3, -1.0, 2.0]), owner=torch.tensor([0, 1, 1]), weight=weight
+        )
+        shared = once._replace(share=doubles([0.2, 0.2, 0.6]))
+        thrice = once._replace(
+            positive=doubles([0.3, -1.0, 2.0, 2.0, 2.0]), owner=torch.tensor([0, 1, 1, 1, 1])
+        )
+        options = options_of(name, ordering)
+        risk, expected, equal = (OBJECTIVES[name](x, **options) for x in (shared, thrice, once))
+        assert [x.item() for x in risk] == pytest.approx([x.item() for x in expected])
+        assert risk.total.item() != pytest.approx(equal.total.item())
+
+
+@pytest.mark.parametrize("name", ["pu-c", "pu-r", "puda"])
+def test_priors_of_positives_are_averaged_by_their_share(name):
+    prior, share = doubles([0.1, 0.3]), doubles([0.25, 0.75])
+    certain = 0.25 * 0.1 * ln(1 + 1 / 2) + 0.75 * 0.3 * ln(1 + 1 / 4)  # positives: ln 2, ln 4
+    empty = {"unlabeled": torch.empty(2, 0).double(), "synthetic": torch.empty(2, 0).double()}
+    risk = OBJECTIVES[name](table(prior=prior, share=share, **empty))
+    assert risk.total.item() == pytest.approx(certain)
+
+
+def test_bce_refuses_shares():
+    with pytest.raises(ConfigError, match="training.subsampled=false"):
+        OBJECTIVES["bce"](table(share=doubles([0.5, 0.5])))
+
+
 def test_bce_of_grouped_positives_counts_all_answers_of_a_question_as_candidates():
     # The first question has two answers, ln 2 and ln 4, and three unlabeled: labels 1/5, 1.1.
     # The second has no answer at all: labels 1/3.

@@ -34,18 +34,27 @@ class _Others(NamedTuple):
     owner: Tensor | None  # (F,)
     counted: Tensor | None = None  # (Q, N)
     weight: Tensor | None = None  # (Q, N)
+    share: Tensor | None = None  # (F,)
 
     def spread(self) -> "_Others":
         """Lay a question's others beside each of its positives: (F, N)."""
         if self.owner is None:
             return self
-        own = self.owner
-        tables = (None if t is None else t.index_select(0, own) for t in self[3:5])
-        return _Others(self.positive, self.values.index_select(0, own), None, *tables)
+        values, counted, weight = (
+            None if table is None else table.index_select(0, self.owner)
+            for table in (self.values, self.counted, self.weight)
+        )
+        assert values is not None
+        return _Others(self.positive, values, None, counted, weight, self.share)
 
     def average(self, rows: Tensor) -> Tensor:
         """Average the means of questions (Q,) over the positives."""
-        return (rows if self.owner is None else rows.index_select(0, self.owner)).mean()
+        return _mean(rows if self.owner is None else rows.index_select(0, self.owner), self.share)
+
+
+def _mean(values: Tensor, share: Tensor | None) -> Tensor:
+    """Average over the positives (F,)."""
+    return values.mean() if share is None else torch.dot(values, share.to(values.dtype))
 
 
 def pointwise(others: _Others) -> Tensor:
@@ -57,10 +66,10 @@ def pointwise(others: _Others) -> Tensor:
 
 def pairwise(others: _Others) -> Tensor:
     """Mean softplus(u - p): an entity ranked above its positive (Eqs. 11, 14)."""
-    positive, values, _, counted, weight = others.spread()
+    positive, values, _, counted, weight, share = others.spread()
     if weight is not None:
-        return (softplus(values - positive.unsqueeze(1)) * weight).sum(1).mean()
-    return softplus_mean(values, positive, counted).mean()
+        return _mean((softplus(values - positive.unsqueeze(1)) * weight).sum(1), share)
+    return _mean(softplus_mean(values, positive, counted), share)
 
 
 def listwise(others: _Others) -> Tensor:
@@ -73,7 +82,7 @@ def listwise(others: _Others) -> Tensor:
     total = log_sum(others.values, others.counted)  # (Q,)
     if others.owner is not None:
         total = total.index_select(0, others.owner)
-    return softplus(total - others.positive).mean()
+    return _mean(softplus(total - others.positive), others.share)
 
 
 ORDERINGS = {"pointwise": pointwise, "pairwise": pairwise, "listwise": listwise}
@@ -88,11 +97,13 @@ def _unlabeled_risk(scores: Scores, ordering: str) -> Tensor:
 
 def _synthetic_risk(scores: Scores, ordering: str) -> Tensor:
     """R_*-."""
-    return _risk(_Others(scores.positive, scores.synthetic, scores.owner), ordering)
+    invented = _Others(scores.positive, scores.synthetic, scores.owner, share=scores.share)
+    return _risk(invented, ordering)
 
 
 def _unlabeled(scores: Scores) -> _Others:
-    return _Others(scores.positive, scores.unlabeled, scores.owner, *scores[3:5])
+    own = scores.positive, scores.unlabeled, scores.owner
+    return _Others(*own, scores.counted, scores.weight, scores.share)
 
 
 def _risk(others: _Others, ordering: str) -> Tensor:
@@ -105,7 +116,8 @@ def _risk(others: _Others, ordering: str) -> Tensor:
 
 def _positive_risks(scores: Scores) -> tuple[Tensor, Tensor]:
     """R_p+ (Eq. 7) and R_p- (Eq. 8)."""
-    return softplus(-scores.positive).mean(), softplus(scores.positive).mean()
+    called, inverted = softplus(-scores.positive), softplus(scores.positive)  # (F,)
+    return _mean(called, scores.share), _mean(inverted, scores.share)
 
 
 def _weighted_risks(scores: Scores, prior: float) -> tuple[Tensor, Tensor]:
@@ -114,8 +126,8 @@ def _weighted_risks(scores: Scores, prior: float) -> tuple[Tensor, Tensor]:
         positive, inverted = _positive_risks(scores)
         return prior * positive, prior * inverted
     return (
-        (scores.prior * softplus(-scores.positive)).mean(),
-        (scores.prior * softplus(scores.positive)).mean(),
+        _mean(scores.prior * softplus(-scores.positive), scores.share),
+        _mean(scores.prior * softplus(scores.positive), scores.share),
     )
 
 
@@ -216,12 +228,12 @@ def softmax(scores: Scores) -> Risk:
 def margin(scores: Scores, *, width: NonNegative = 1.0) -> Risk:
     """Margin ranking (Bordes et al. 2013): mean max(0, width + u - p)."""
     positive, inverted = _positive_risks(scores)
-    _, values, _, counted, weight = _unlabeled(scores).spread()
+    _, values, _, counted, weight, share = _unlabeled(scores).spread()
     loss = relu(width + values - scores.positive.unsqueeze(1))  # (F, N)
     if weight is None:  # equal parts for all that count
         counts = torch.ones_like(loss) if counted is None else counted
         weight = counts / counts.sum(1, keepdim=True).clamp(min=1)
-    unlabeled = (loss * weight).sum(1).mean()
+    unlabeled = _mean((loss * weight).sum(1), share)
     return Risk(unlabeled, positive, inverted, unlabeled, torch.zeros_like(unlabeled))
 
 
@@ -233,6 +245,8 @@ def bce(scores: Scores, *, smoothing: Share = 0.1) -> Risk:
     """
     if scores.weight is not None:
         raise ConfigError("bce counts every entity alike: use the sampler 'uniform'")
+    if scores.share is not None:
+        raise ConfigError("bce counts every fact alike: set training.subsampled=false")
     positive, inverted = _positive_risks(scores)
     values = scores.unlabeled  # (Q, N)
     counted = (

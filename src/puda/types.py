@@ -67,6 +67,7 @@ class Batch(NamedTuple):
     questions: Questions  # (Q,)
     answers: Tensor  # (F,) entity ids
     owner: Tensor | None = None  # (F,) each answer's question; None: question i has answer i
+    weight: Tensor | None = None  # (F,) each answer's part in means, not yet of sum 1; None: equal
 
     @property
     def facts(self) -> Tensor:
@@ -88,6 +89,7 @@ class Scores(NamedTuple):
     owner: Tensor | None = None  # (F,) each positive's question; None: question i has positive i
     unlabeled_risk: Tensor | None = None  # R_u- where it is known already, a scalar
     prior: Tensor | None = None  # (F,) pi of each positive's question; None: one for all
+    share: Tensor | None = None  # (F,) of sum 1: each positive's part in means; None: equal parts
 
 
 class Risk(NamedTuple):

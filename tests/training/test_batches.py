@@ -209,3 +209,21 @@ def test_the_facts_of_a_batch_are_what_its_answers_make_of_its_questions(graph, 
     )
     times = 1 if mode == "bernoulli" else 2  # a fact is asked for from one side or from both
     assert found == Counter({tuple(fact): times for fact in graph.train.tolist()})
+
+
+@every_graph
+@every_mode
+def test_facts_weigh_less_the_more_answers_their_questions_have(graph, mode):
+    known = answers_by_loop(graph)
+    batches = Batches(graph, TrainingConfig(batch_size=16, subsampled=True, **MODES[mode]))
+    for batch in epoch(batches):
+        expected = [
+            1 / math.sqrt(len(known[head, relation, 0]) + len(known[tail, relation, 1]) + 6)
+            for head, relation, tail, _ in facts_of(batch)
+        ]
+        assert batch.weight.tolist() == pytest.approx(expected)
+
+
+@every_mode
+def test_facts_weigh_alike_unless_they_are_to_be_subsampled(mode):
+    assert all(batch.weight is None for batch in epoch(batches_of(ring(), mode)))

@@ -101,7 +101,7 @@ def risk_by_hand(learner: Learner, batch: Batch, synthetic: torch.Tensor) -> flo
     entities = learner.entities.weight.double().numpy()
     relations = learner.model.relations.detach().double().numpy()
     pool = learner.sampler.draw(batch)
-    questions, answers, _ = batch
+    questions, answers = batch[:2]
     positive, inverted, unlabeled, invented = [], [], [], []
     for q in range(len(questions)):
         asked = entities[questions.anchor[q]] * relations[questions.relation[q]]
@@ -398,3 +398,15 @@ def test_a_risk_that_is_not_finite_raises_before_anything_moves(value):
     after = snapshot(learner)
     for name in before:
         assert torch.equal(before[name].nan_to_num(), after[name].nan_to_num())
+
+
+def test_what_facts_weigh_reaches_the_objective_as_shares():
+    learner, batch = make_learner(), draw_batch(3)
+    seen = []
+    objective = learner.objective
+    learner.objective = lambda scores: (seen.append(scores.share), objective(scores))[1]
+    train_step(learner, batch, stream(1, "draws"))
+    weight = torch.tensor([0.1, 0.1, 0.3])
+    train_step(learner, batch._replace(weight=weight), stream(1, "draws"))
+    assert seen[0] is None
+    assert seen[-1].tolist() == pytest.approx([0.2, 0.2, 0.6])

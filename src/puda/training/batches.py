@@ -16,6 +16,9 @@ class Batches:
 
     Bernoulli (Wang et al. 2014): the head is asked for with probability tph / (tph + hpt), tph
     being the relation's mean number of tails per head and hpt of heads per tail.
+
+    Subsampled (Sun et al. 2019): a fact weighs 1 / sqrt(n + m + 6), n and m being the numbers of
+    known answers of its two questions.
     """
 
     def __init__(self, graph: KnowledgeGraph, settings: TrainingConfig) -> None:
@@ -27,10 +30,14 @@ class Batches:
             raise ConfigError("training.grouped asks both sides: leave training.sides at 'both'")
         if self.grouped:
             self.questions = _distinct_questions(graph)
+            self.answers = torch.from_numpy(self.known.answers)
         else:
             self.questions, self.answers = Questions.both(facts)
         if settings.sides == "bernoulli":
             self.asks_head = _head_chance(graph)[self.relation]  # (n,)
+        self.weight: torch.Tensor | None = None  # of the answers
+        if settings.subsampled:
+            self.weight = self._weights()
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -45,18 +52,26 @@ class Batches:
             asked = torch.arange(self.num_facts) + self.num_facts * head
         order = asked[torch.randperm(len(asked), generator=stream)]
         for rows in order.tensor_split(len(self)):
-            yield (
-                self._with_answers(rows)
-                if self.grouped
-                else Batch(self.questions[rows], self.answers.index_select(0, rows))
-            )
+            yield self._batch(rows)
 
-    def _with_answers(self, rows: torch.Tensor) -> Batch:
-        start = self.known.offsets[rows.numpy()]
-        count = self.known.offsets[rows.numpy() + 1] - start
-        answers = torch.from_numpy(self.known.answers[ranges(start, count)])
-        owner = torch.repeat_interleave(torch.arange(len(rows)), torch.from_numpy(count))
-        return Batch(self.questions[rows], answers, owner)
+    def _batch(self, rows: torch.Tensor) -> Batch:
+        """Ask some of the questions."""
+        places, owner = rows, None  # of the answers
+        if self.grouped:
+            start = self.known.offsets[rows.numpy()]
+            count = self.known.offsets[rows.numpy() + 1] - start
+            places = torch.from_numpy(ranges(start, count))
+            owner = torch.repeat_interleave(torch.arange(len(rows)), torch.from_numpy(count))
+        weight = None if self.weight is None else self.weight.index_select(0, places)
+        return Batch(self.questions[rows], self.answers.index_select(0, places), owner, weight)
+
+    def _weights(self) -> torch.Tensor:
+        """Return what each answer of an epoch weighs."""
+        everything = self._batch(torch.arange(len(self.questions)))
+        head, relation, tail = everything.facts.numpy().T
+        tails = self.known.count(self.known.key(head, relation, 0))
+        heads = self.known.count(self.known.key(tail, relation, 1))
+        return (torch.from_numpy(tails + heads) + 6.0).rsqrt()
 
 
 def _distinct_questions(graph: KnowledgeGraph) -> Questions:

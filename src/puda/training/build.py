@@ -62,7 +62,9 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     )
     # A first look at nothing: what does not go together is told before any folder is made.
     blank = torch.zeros(1, 1)
-    learner.objective(Scores(blank[0], blank, blank, weight=learner.sampler.weigh(blank, None)))
+    share = torch.ones(1) if config.training.subsampled else None
+    weight = learner.sampler.weigh(blank, None)
+    learner.objective(Scores(blank[0], blank, blank, weight=weight, share=share))
     return learner
 
 

@@ -76,7 +76,7 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
     Returns the discriminator's risk and scores, from before its step.
     """
     model, entities, adversary = learner.model, learner.entities, learner.adversary
-    questions, answers, owner = batch
+    questions, answers, owner, weight = batch
     if len(questions) == 1 and learner.normalizes:
         raise ConfigError("one question cannot be normalised over: raise training.batch_size")
     unlabeled = learner.sampler.draw(batch, learner.score, stream)
@@ -110,6 +110,7 @@ def train_step(learner: Learner, batch: Batch, stream: torch.Generator) -> tuple
         synthetic=question.new_empty(len(question), 0),
         counted=unlabeled.counted,
         owner=owner,
+        share=None if weight is None else weight / weight.sum(),
     )
     scores = scores._replace(weight=learner.sampler.weigh(scores.unlabeled, scores.counted))
     if learner.priors is not None:
