@@ -192,18 +192,24 @@ def convolution_of(model: ScoringFunction, height: int, width: int) -> modules.C
     return theirs.eval()
 
 
+def interleaved(h: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what PyKEEN, whose image is h over r, has to be given to convolve h_0 r_0 h_1 r_1..."""
+    upper, lower = torch.stack(torch.broadcast_tensors(h, r), dim=-1).flatten(-2).chunk(2, dim=-1)
+    return upper, lower
+
+
 @both_sides
-def test_conve_scores_as_pykeens(side):
-    model, rows = build("conve", filters=4)
+@pytest.mark.parametrize("lay_out", [lambda h, r: (h, r), interleaved], ids=["over", "interleaved"])
+def test_conve_scores_as_pykeens(lay_out, side):
+    model, rows = build("conve", filters=4, interleaved=lay_out is interleaved)
     height, width = model.convolution.shape
     theirs = convolution_of(model, height // 2, width)
-    assert_agreement(
-        model,
-        rows,
-        lambda h, r, t: theirs(h[..., :-1], model.relations[r], (t[..., :-1], t[..., -1])),
-        side=side,
-        reciprocal=True,
-    )
+
+    def score(h: Tensor, r: int, t: Tensor) -> Tensor:
+        upper, lower = lay_out(h[..., :-1], model.relations[r])
+        return theirs(upper, lower, (t[..., :-1], t[..., -1]))
+
+    assert_agreement(model, rows, score, side=side, reciprocal=True)
 
 
 @both_sides
@@ -289,8 +295,6 @@ def test_compgcn_decoded_by_distmult_scores_as_pykeens(composition, layers, side
 @pytest.mark.parametrize("layers", [1, 2])
 @torch.no_grad()
 def test_compgcn_decoded_by_conve_scores_as_pykeens(layers, side):
-    # PyKEEN's image is h over r. To make it convolve our h_0 r_0 h_1 r_1 ... it is given the first
-    # half of that as h and the second as r.
     model, table = build("compgcn", layers=layers, filters=4, kernel=3)
     vectors, relations = pykeens_encoder(model, table[:, :DIM], "correlation")
     rows = model.contextualize(table)
@@ -299,8 +303,7 @@ def test_compgcn_decoded_by_conve_scores_as_pykeens(layers, side):
     theirs = convolution_of(model, height // 2, width)
 
     def score(h: Tensor, r: int, t: Tensor) -> Tensor:
-        both = torch.stack(torch.broadcast_tensors(h[..., :-1], relations[r]), dim=-1).flatten(-2)
-        upper, lower = both.chunk(2, dim=-1)
+        upper, lower = interleaved(h[..., :-1], relations[r])
         return theirs(upper, lower, (t[..., :-1], t[..., -1]))
 
     assert_agreement(model, rows, score, side=side, reciprocal=True)

@@ -128,8 +128,8 @@ def with_bias(question: Tensor) -> Tensor:
 class ConvE(ScoringFunction):
     """Score g(h, r) . t + b_t, with reciprocal relations; a row holds t, then its bias b_t.
 
-    g: 3 x 3 convolution of h over r as one image, ReLU, linear map to d (see Convolution).
-    Starts from Xavier's normal distribution, biases from 0.
+    g: convolution of h over r, or of both interleaved, as one image, ReLU, linear map to d (see
+    Convolution). Starts from Xavier's normal distribution, biases from 0.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class ConvE(ScoringFunction):
         dim: int,
         filters: Count = 32,
         kernel: Count = 3,
+        interleaved: bool = False,
         input_dropout: Share = 0.2,
         feature_dropout: Share = 0.2,
         output_dropout: Share = 0.3,
@@ -147,7 +148,7 @@ class ConvE(ScoringFunction):
         self.relations = nn.Parameter(xavier(self.num_directed, dim))
         dropouts = (input_dropout, feature_dropout, output_dropout)
         self.convolution = Convolution(
-            dim, filters=filters, kernel=kernel, interleaved=False, dropouts=dropouts
+            dim, filters=filters, kernel=kernel, interleaved=interleaved, dropouts=dropouts
         )
 
     def initial_entities(self) -> Tensor:
