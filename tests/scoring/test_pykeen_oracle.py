@@ -192,16 +192,16 @@ def convolution_of(model: ScoringFunction, height: int, width: int) -> modules.C
     return theirs.eval()
 
 
-def interleaved(h: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what PyKEEN, whose image is h over r, has to be given to convolve h_0 r_0 h_1 r_1..."""
+def woven(h: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what PyKEEN, whose image is h over r, must be given to convolve h_0 r_0 h_1 r_1..."""
     upper, lower = torch.stack(torch.broadcast_tensors(h, r), dim=-1).flatten(-2).chunk(2, dim=-1)
     return upper, lower
 
 
 @both_sides
-@pytest.mark.parametrize("lay_out", [lambda h, r: (h, r), interleaved], ids=["over", "interleaved"])
+@pytest.mark.parametrize("lay_out", [lambda h, r: (h, r), woven], ids=["over", "woven"])
 def test_conve_scores_as_pykeens(lay_out, side):
-    model, rows = build("conve", filters=4, interleaved=lay_out is interleaved)
+    model, rows = build("conve", filters=4, interleaved=lay_out is woven)
     height, width = model.convolution.shape
     theirs = convolution_of(model, height // 2, width)
 
@@ -303,7 +303,7 @@ def test_compgcn_decoded_by_conve_scores_as_pykeens(layers, side):
     theirs = convolution_of(model, height // 2, width)
 
     def score(h: Tensor, r: int, t: Tensor) -> Tensor:
-        upper, lower = interleaved(h[..., :-1], relations[r])
+        upper, lower = woven(h[..., :-1], relations[r])
         return theirs(upper, lower, (t[..., :-1], t[..., -1]))
 
     assert_agreement(model, rows, score, side=side, reciprocal=True)
