@@ -147,6 +147,12 @@ def halves(rows: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
+def complex_product(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
+    """Multiply complex numbers given as real and imaginary parts (..., d/2): packed (..., d)."""
+    (a_re, a_im), (b_re, b_im) = a, b
+    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-1)
+
+
 def even(dim: int, name: str) -> int:
     """Check that a model can pack two halves into a row."""
     if dim % 2:

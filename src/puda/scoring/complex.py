@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from puda.data.graph import KnowledgeGraph
-from puda.scoring.base import ScoringFunction, even, halves
+from puda.scoring.base import ScoringFunction, complex_product, even, halves
 
 
 class ComplEx(ScoringFunction):
@@ -27,8 +27,7 @@ class ComplEx(ScoringFunction):
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Multiply anchor and relation as complex numbers: (Q, d)."""
-        (a_re, a_im), (r_re, r_im) = halves(anchor), self._relation(relation, side)
-        return torch.cat([a_re * r_re - a_im * r_im, a_re * r_im + a_im * r_re], dim=-1)
+        return complex_product(halves(anchor), self._relation(relation, side))
 
     def relate(self, anchor: Tensor, answer: Tensor, side: Tensor) -> Tensor:
         """Match conj(head) * tail with all relations: (Q, R or 2R)."""

@@ -2,13 +2,12 @@
 
 import math
 
-import torch
 from torch import Tensor
 
 from puda.config import NonNegative
 from puda.data.graph import KnowledgeGraph
 from puda.fused import distance, product
-from puda.scoring.base import TiledScoring, even, halves, uniform
+from puda.scoring.base import TiledScoring, complex_product, even, halves, uniform
 
 
 class RotatE(TiledScoring):
@@ -44,9 +43,7 @@ class RotatE(TiledScoring):
         theta = vectors * (math.pi / self.bound)
         if not self.reciprocal:
             theta = theta * (1 - 2 * side).unsqueeze(-1)
-        re, im = halves(anchor)
-        cos, sin = theta.cos(), theta.sin()
-        return torch.cat([re * cos - im * sin, re * sin + im * cos], dim=-1)
+        return complex_product(halves(anchor), (theta.cos(), theta.sin()))
 
     def match(self, question: Tensor, candidates: Tensor) -> Tensor:
         """Compare by distance, by a product or a kernel where there is one, otherwise by tiles."""
