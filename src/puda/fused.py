@@ -33,7 +33,7 @@ _HALVED = ContextVar("halved", default=False)
 def halved(wanted: bool) -> Iterator[None]:
     """Within it products multiply in bfloat16 where the CPU has tiles for that; sums are float32.
 
-    Only there: by vectors of bfloat16 torch takes twice as long as for float32.
+    Only there: by vectors of bfloat16 torch took twice as long as for float32.
     """
     before = _HALVED.set(wanted and native.has_tiles())
     try:
