@@ -39,7 +39,6 @@ VARIANTS: dict[str, list[Options]] = {
     "compgcn": [
         {"decoder": "distmult", "composition": "multiplication"},
         {"composition": "subtraction", "layers": 2},
-        {"decoder": "complex"},
     ],
     "hran": [{"layers": 2, "beta": 0.6}],
 }

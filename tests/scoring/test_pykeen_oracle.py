@@ -292,21 +292,6 @@ def test_compgcn_decoded_by_distmult_scores_as_pykeens(composition, layers, side
 
 
 @both_sides
-@torch.no_grad()
-def test_compgcn_decoded_by_complex_scores_as_pykeens(side):
-    model, table = build("compgcn", decoder="complex")
-    _, relations = pykeens_encoder(model, table, "correlation")
-    theirs = modules.ComplExInteraction()
-    assert_agreement(
-        model,
-        model.contextualize(table),
-        lambda h, r, t: theirs(to_complex(h), to_complex(relations[r]), to_complex(t)),
-        side=side,
-        reciprocal=True,
-    )
-
-
-@both_sides
 @pytest.mark.parametrize("layers", [1, 2])
 @torch.no_grad()
 def test_compgcn_decoded_by_conve_scores_as_pykeens(layers, side):

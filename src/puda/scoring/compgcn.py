@@ -10,7 +10,7 @@ from torch.nn.functional import dropout
 
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
-from puda.scoring.base import complex_product, even, halves, xavier
+from puda.scoring.base import xavier
 from puda.scoring.conve import Convolution, with_bias
 from puda.scoring.edges import Hop
 from puda.scoring.encoder import GraphEncoder
@@ -50,7 +50,7 @@ def _as_it_is(rows: Tensor | None, relations: Tensor | None) -> Tensor:
 
 
 class CompGCN(GraphEncoder):
-    """A graph convolution over training facts, decoded by ConvE, DistMult or (ours) ComplEx.
+    """A graph convolution over training facts, decoded by DistMult or ConvE.
 
     x_v' = tanh(BN((sum_in w phi(x_u, z_r) W_in + sum_out w phi(x_u, z_r') W_out
     + phi(x_v, z_loop) W_loop) / 3)), z' = W_rel z, once per layer; phi subtracts, multiplies or
@@ -64,7 +64,7 @@ class CompGCN(GraphEncoder):
         self,
         graph: KnowledgeGraph,
         dim: int,
-        decoder: Literal["conve", "distmult", "complex"] = "conve",
+        decoder: Literal["conve", "distmult"] = "conve",
         composition: Literal["subtraction", "multiplication", "correlation"] = "correlation",
         layers: Count = 1,
         filters: Count = 200,
@@ -75,9 +75,7 @@ class CompGCN(GraphEncoder):
     ) -> None:
         super().__init__(graph, dim, blind=blind, entity_dropout=entity_dropout)
         self.share = self.edges.normalized
-        self.decoder, self.convolution = decoder, None
-        if decoder == "complex":
-            even(dim, "compgcn decoded by complex")
+        self.convolution = None
         if decoder == "conve":
             self.row_dim = dim + 1
             dropouts = (0.0, 0.3, 0.3)
@@ -89,11 +87,9 @@ class CompGCN(GraphEncoder):
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Decode anchor and convolved relation: (Q, row)."""
         vectors = self.encoded_relations().index_select(0, self.directed(relation, side))
-        if self.convolution is not None:
-            return with_bias(self.convolution(anchor[:, : self.dim], vectors))
-        if self.decoder == "complex":
-            return complex_product(halves(anchor), halves(vectors))
-        return anchor * vectors
+        if self.convolution is None:
+            return anchor * vectors
+        return with_bias(self.convolution(anchor[:, : self.dim], vectors))
 
 
 class Layer(nn.Module):
