@@ -223,6 +223,42 @@ def test_a_resumed_run_counts_the_minutes_it_had_spent_before(tmp_path, monkeypa
     assert epochs[-1]["seconds"] == 60.0
 
 
+def test_the_learning_rate_stays_where_averaging_begins(tmp_path):
+    config = settings(training_epochs=5, training_averaged=0.6, optimizer_learning_rate=0.1)
+    folder = train(checkerboard(), config, tmp_path / "run")
+    rates = [event["learning_rate"] for event in events(folder, "epoch")]
+    assert rates == pytest.approx([0.1, 0.08, 0.06, 0.06, 0.06])
+
+
+@pytest.mark.parametrize(("share", "epochs"), [(0.5, (3, 4)), (1.0, (1, 2, 3, 4)), (0.0, (4,))])
+def test_the_result_is_the_mean_of_the_last_epochs(tmp_path, share, epochs):
+    graph = checkerboard()
+    config = settings(
+        scoring_name="conve",  # its batch normalisation has running statistics and a count
+        scoring_dim=32,
+        training_epochs=4,
+        training_validate_every=4,
+        training_averaged=share,
+    )
+    learner, folder = build_learner(graph, config), RunFolder(tmp_path / "run")
+    seen: dict[int, dict[str, torch.Tensor]] = {}
+
+    def listener(event: Event) -> None:
+        if event["event"] == "epoch":
+            own = {f"model.{name}": w for name, w in learner.model.state_dict().items()}
+            every = {"entities": learner.entities.weight, **own}
+            seen[event["epoch"]] = {name: weight.clone() for name, weight in every.items()}
+
+    folder.create(config, graph)
+    Trainer(graph, config, learner, folder, listener).run()
+    for name, kept in load_file(folder.path / "model.safetensors").items():
+        if kept.is_floating_point():
+            mean = torch.stack([seen[epoch][name] for epoch in epochs]).mean(0)
+            torch.testing.assert_close(kept, mean)
+        else:
+            assert torch.equal(kept, seen[4][name])
+
+
 def test_a_budget_too_small_for_one_epoch_still_ends_with_weights(tmp_path, monkeypatch):
     now = {"seconds": 0.0}
 
@@ -434,6 +470,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "grouped": {"training_grouped": True},
     "bernoulli": {"training_sides": "bernoulli"},
     "dropout": {"scoring_dropout": 0.3},
+    "averaged": {"scoring_name": "conve", "scoring_dim": 32, "training_averaged": 0.7},
     "relations": {"scoring_name": "complex", "objective_relation_weight": 0.5},
     "generator before": {"generator_order": "before", "generator_steps": 2},
     "authors' generator": {"generator_activation": "leaky", "generator_noise_dim": 2},

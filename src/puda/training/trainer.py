@@ -1,5 +1,6 @@
 """The loop around the step: epochs, validation, early stopping, budget, resuming."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from puda.evaluation.ranking import rank
 from puda.runs import STATE, RunFolder, State, Trained
 from puda.seeds import ambient, stream
 from puda.tables import optimizer_state, restore_optimizer
+from puda.training.average import Average
 from puda.training.batches import Batches
 from puda.training.build import build_learner
 from puda.training.step import Learner, train_step
@@ -67,6 +69,7 @@ class Trainer:
         self.best: dict[str, Any] = {"mrr": None, "epoch": 0}
         self.stale = 0  # validations since the best
         self.batches = Batches(graph, config.training)
+        self.average = Average()
 
     def run(self, *, resumed: bool = False) -> None:
         """Train to the end and keep the best weights."""
@@ -114,7 +117,10 @@ class Trainer:
         return self.seconds + time.monotonic() - self._since
 
     def _left(self) -> float:
-        """Return the share of the budget that is left; the learning rate falls with it."""
+        """Return the share of the budget that is left; the learning rate falls with it.
+
+        It falls until averaging begins: a mean of weights that hardly move would be the last ones.
+        """
         settings = self.config.training
         if settings.minutes is None:
             return 1 - self.epoch / settings.epochs
@@ -124,7 +130,7 @@ class Trainer:
 
     def _epoch(self, left: float) -> None:
         settings = self.config.training
-        rate = self.config.optimizer.learning_rate * left
+        rate = self.config.optimizer.learning_rate * max(left, settings.averaged)
         self.learner.entities.optimizer.learning_rate = rate
         for group in self.learner.optimizer.param_groups:
             group["lr"] = rate
@@ -140,6 +146,8 @@ class Trainer:
                 means += torch.stack([_mean(part) for part in scores[:3]])
                 self.listener({"event": "step", "done": done, "of": len(self.batches)})
         self.epoch += 1
+        if left <= settings.averaged:
+            self.average.add(self._weights())
         self._tell(
             "epoch",
             epoch=self.epoch,
@@ -151,9 +159,19 @@ class Trainer:
             ),
         )
 
+    def _weights(self) -> dict[str, Tensor]:
+        """Name all weights of the model and its entities."""
+        own = {f"model/{name}": weight for name, weight in self.learner.model.state_dict().items()}
+        return {"entities": self.learner.entities.weight, **own}
+
     def _trained(self) -> Trained:
-        model = self.learner.model.eval()
-        return Trained(self.config, self.graph, model, self.learner.entities.weight)
+        """Return the model as it is, or the mean of its last epochs."""
+        model, entities = self.learner.model.eval(), self.learner.entities.weight
+        if self.average.number:
+            model = copy.deepcopy(model)
+            model.load_state_dict(_below(self.average.tensors, "model/"))
+            entities = self.average.tensors["entities"]
+        return Trained(self.config, self.graph, model, entities)
 
     def _validate(self) -> None:
         """Measure, keep the weights if they are the best so far, and save the state."""
@@ -178,12 +196,13 @@ class Trainer:
 
     def _keep(self) -> None:
         """Make the weights as they are the run's result."""
-        probe = self._trained().score(self.batches.questions[:16])
-        for tensor in (probe, self.learner.entities.weight, *self.learner.model.parameters()):
+        trained = self._trained()
+        probe = trained.score(self.batches.questions[:16])
+        for tensor in (probe, trained.entities, *trained.model.parameters()):
             if not torch.isfinite(tensor).all():
                 with self._advice(f"epoch {self.epoch}"):
                     raise Diverged("a weight or a score is not finite")
-        self.folder.save_model(self.learner.model, self.learner.entities.weight)
+        self.folder.save_model(trained.model, trained.entities)
 
     @contextmanager
     def _advice(self, place: str) -> Iterator[None]:
@@ -213,6 +232,7 @@ class Trainer:
     def _save_state(self) -> None:
         table = self.learner.entities
         tensors = {"entities": table.weight}
+        tensors |= {f"average/{name}": value for name, value in self.average.tensors.items()}
         tensors |= {f"entities/{name}": value for name, value in table.optimizer.state.items()}
         for name, module, optimizer in self._modules():
             tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
@@ -223,6 +243,7 @@ class Trainer:
             "epoch": self.epoch,
             "best": self.best,
             "stale": self.stale,
+            "averaged": self.average.number,
             "seconds": self._elapsed(),
         }
         self.folder.save_state(State(tensors, values))
@@ -231,6 +252,8 @@ class Trainer:
         tensors, values = self.folder.load_state()
         self.epoch, self.best, self.stale = values["epoch"], values["best"], values["stale"]
         self.seconds = values["seconds"]
+        self.average.number = values.get("averaged", 0)  # older versions kept none
+        self.average.tensors = _below(tensors, "average/")
         table = self.learner.entities
         table.weight.copy_(tensors["entities"])
         for name, value in table.optimizer.state.items():
