@@ -342,6 +342,18 @@ def test_a_blind_hran_does_not_hear_of_what_is_asked(blind):
         assert not torch.equal(plain[c], other[c])
 
 
+@pytest.mark.parametrize("name", ["distmult", "compgcn"])
+@torch.no_grad()
+def test_where_three_vectors_multiply_each_has_a_size(name):
+    options = {"decoder": "distmult"} if name == "compgcn" else {"reciprocal": True}
+    model, rows, _ = build(name, 5, **options)
+    anchor, answer = rows[[0, 1, 2]], rows[[2, 0, 1]]
+    relation, side = torch.tensor([0, R - 1, 0]), torch.tensor([0, 1, 1])
+    question = model.encode(anchor, relation, side)
+    a, r, t = model.factors(anchor, relation, side, answer)
+    torch.testing.assert_close(a * r * t, (question * answer) ** 2)
+
+
 # --- CompGCN by loops
 
 

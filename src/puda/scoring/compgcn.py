@@ -91,6 +91,15 @@ class CompGCN(GraphEncoder):
             return anchor * vectors
         return with_bias(self.convolution(anchor[:, : self.dim], vectors))
 
+    def factors(
+        self, anchor: Tensor, relation: Tensor, side: Tensor, answer: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Squares of anchor and answer; under DistMult, as there, of the relation as well."""
+        if self.convolution is not None:
+            return super().factors(anchor, relation, side, answer)
+        vectors = self.encoded_relations().index_select(0, self.directed(relation, side))
+        return anchor**2, vectors**2, answer**2
+
 
 class Layer(nn.Module):
     """One convolution: see CompGCN."""

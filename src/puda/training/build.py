@@ -73,6 +73,7 @@ def _check_memory(graph: KnowledgeGraph, config: Config) -> None:
     if not hasattr(os, "sysconf"):  # there is no such call on Windows
         return
     copies = {"adagrad": 2, "adam": 3}[config.optimizer.name]  # the table and its state
+    copies += config.training.averaged > 0  # and the mean of its epochs
     needed = 4 * copies * graph.num_entities * config.scoring.dim
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

@@ -195,7 +195,7 @@ class Trainer:
         self._save_state()
 
     def _keep(self) -> None:
-        """Make the weights as they are the run's result."""
+        """Make the weights as they are, or their mean, the run's result."""
         trained = self._trained()
         probe = trained.score(self.batches.questions[:16])
         for tensor in (probe, trained.entities, *trained.model.parameters()):
