@@ -583,7 +583,7 @@ static inline void add_slope(int complex, const float *q, const float *c, float 
     }
 }
 
-/* Gradients by questions and by candidates, both of which start from zero. */
+/* Gradients by questions and by candidates; shared candidates', and all questions', start from 0. */
 void puda_distance_slope(int complex, const float *q, const float *c, const float *g, int64_t rows,
                          int64_t columns, int64_t d, int own, float *dq, float *dc) {
     if (complex && is_wide()) {
@@ -595,8 +595,11 @@ void puda_distance_slope(int complex, const float *q, const float *c, const floa
         const float *block = own ? c + i * columns * d : c;
         for (int64_t j = 0; j < columns; j++) {
             const float slope = g[i * columns + j];
-            if (slope == 0.0f) continue;
             float *opposite = own ? dc + (i * columns + j) * d : NULL;
+            if (slope == 0.0f) {
+                if (own) memset(opposite, 0, d * sizeof *opposite);
+                continue;
+            }
             add_slope(complex, q + i * d, block + j * d, slope, d, dq + i * d, opposite);
         }
     }

@@ -194,7 +194,8 @@ def distance_slope(
     """Turn a gradient (Q, P) of distances into those of questions and of candidates."""
     assert library is not None
     own, to_question = candidates.dim() == 3, torch.zeros_like(question)
-    to_candidates = torch.zeros_like(candidates)
+    # A row of a question's own is written once, all others are summed up.
+    to_candidates = torch.empty_like(candidates) if own else torch.zeros_like(candidates)
     library.puda_distance_slope(
         complex_rows,
         _at(question),
