@@ -34,7 +34,7 @@ NEEDED: dict[str, Options] = {"compgcn": {"kernel": 3, "filters": 8}}
 VARIANTS: dict[str, list[Options]] = {
     "transe": [{"norm": 2}],
     "rotate": [{"squared": True}],
-    "conve": [{"interleaved": True}],
+    "conve": [{"interleaved": True, "scale": 4.0}],
     "convkb": [{"filters": 3}],
     "compgcn": [
         {"decoder": "distmult", "composition": "multiplication"},
