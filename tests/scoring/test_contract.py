@@ -662,6 +662,7 @@ def test_a_choice_that_there_is_not_is_refused(name, options):
         ("conve", {"filters": "many"}),
         ("conve", {"filters": -1}),
         ("conve", {"kernel": 0}),
+        ("conve", {"scale": 0.0}),
         ("crosse", {"dropout": 1.5}),
         ("rotate", {"margin": -2}),
         ("rotate", {"margin": float("nan")}),
