@@ -34,7 +34,7 @@ NEEDED: dict[str, Options] = {"compgcn": {"kernel": 3, "filters": 8}}
 VARIANTS: dict[str, list[Options]] = {
     "transe": [{"norm": 2}],
     "rotate": [{"squared": True}],
-    "conve": [{"interleaved": True, "scale": 4.0}],
+    "conve": [{"interleaved": True}],
     "convkb": [{"filters": 3}],
     "compgcn": [
         {"decoder": "distmult", "composition": "multiplication"},
@@ -662,7 +662,6 @@ def test_a_choice_that_there_is_not_is_refused(name, options):
         ("conve", {"filters": "many"}),
         ("conve", {"filters": -1}),
         ("conve", {"kernel": 0}),
-        ("conve", {"scale": 0.0}),
         ("crosse", {"dropout": 1.5}),
         ("rotate", {"margin": -2}),
         ("rotate", {"margin": float("nan")}),

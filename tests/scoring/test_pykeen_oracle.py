@@ -201,13 +201,13 @@ def woven(h: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
 @both_sides
 @pytest.mark.parametrize("lay_out", [lambda h, r: (h, r), woven], ids=["over", "woven"])
 def test_conve_scores_as_pykeens(lay_out, side):
-    model, rows = build("conve", filters=4, interleaved=lay_out is woven, scale=3.0)
+    model, rows = build("conve", filters=4, interleaved=lay_out is woven)
     height, width = model.convolution.shape
     theirs = convolution_of(model, height // 2, width)
 
     def score(h: Tensor, r: int, t: Tensor) -> Tensor:
         upper, lower = lay_out(h[..., :-1], model.relations[r])
-        return 3 * theirs(upper, lower, (t[..., :-1], t[..., -1]))
+        return theirs(upper, lower, (t[..., :-1], t[..., -1]))
 
     assert_agreement(model, rows, score, side=side, reciprocal=True)
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, unfold
 
-from puda.config import Count, Positive, Share
+from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
 from puda.fused import halved, product
@@ -126,11 +126,10 @@ def with_bias(question: Tensor) -> Tensor:
 
 
 class ConvE(ScoringFunction):
-    """Score scale (g(h, r) . t + b_t), with reciprocal relations; a row holds t, then its bias b_t.
+    """Score g(h, r) . t + b_t, with reciprocal relations; a row holds t, then its bias b_t.
 
     g: convolution of h over r, or of both interleaved, as one image, ReLU, linear map to d (see
-    Convolution). Starts from Xavier's normal distribution, biases from 0. Under Adam, whose steps
-    know no size, a scale above the paper's 1 lets entities move as much faster than the filters.
+    Convolution). Starts from Xavier's normal distribution, biases from 0.
     """
 
     def __init__(
@@ -143,10 +142,9 @@ class ConvE(ScoringFunction):
         input_dropout: Share = 0.2,
         feature_dropout: Share = 0.2,
         output_dropout: Share = 0.3,
-        scale: Positive = 1.0,
     ) -> None:
         super().__init__(graph, dim, reciprocal=True)
-        self.row_dim, self.scale = dim + 1, scale
+        self.row_dim = dim + 1
         self.relations = nn.Parameter(xavier(self.num_directed, dim))
         dropouts = (input_dropout, feature_dropout, output_dropout)
         self.convolution = Convolution(
@@ -162,4 +160,4 @@ class ConvE(ScoringFunction):
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Convolve anchor and relation: (Q, d + 1)."""
         vectors = self.relations.index_select(0, self.directed(relation, side))
-        return with_bias(self.convolution(anchor[:, :-1], vectors)) * self.scale
+        return with_bias(self.convolution(anchor[:, :-1], vectors))
