@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import grad, gradcheck
 
-from puda import fused
-from puda.fused import Wires, collect, cubes, log_sum, product, softplus_mean
+from puda import fused, native
+from puda.fused import Wires, collect, cubes, log_sum, product, products, softplus_mean
 
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -111,6 +111,57 @@ def test_at_zero_the_slope_of_cubes_is_zero_and_not_undefined():
     x = torch.zeros(3, requires_grad=True)
     cubes(x**2).backward()
     assert x.grad.tolist() == [0, 0, 0]
+
+
+# --- products in half precision by torch
+
+
+@pytest.fixture
+def vectors(monkeypatch):
+    """Take this processor for one that multiplies vectors of bfloat16 fast."""
+    if native.has_tiles():
+        pytest.skip("torch's products of bfloat16 may crash where there are tiles: see puda.native")
+    monkeypatch.setattr("puda.native.has_vectors", lambda: True)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Keep what bfloat16 can hold."""
+    return x.detach().bfloat16().float()
+
+
+def near(found: Tensor, expected: Tensor) -> bool:
+    """Whether numbers are equal but for one rounding to bfloat16, of eight bits."""
+    return torch.allclose(found, expected, rtol=2**-8, atol=2**-8 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16])
+def test_halved_products_are_those_of_rounded_factors_and_so_are_their_gradients(vectors, kept):
+    x, y = draw(37, 48, dtype=torch.float32), draw(1100, 48, seed=1, dtype=torch.float32)
+    slope = draw(37, 1100, seed=2, dtype=torch.float32).detach()
+    with fused.halved(True):
+        out = product(x.to(kept), y)
+    out.backward(slope)
+    assert out.dtype == x.grad.dtype == y.grad.dtype == torch.float32
+    assert not torch.equal(out, x @ y.T)
+    assert near(out, rounded(x) @ rounded(y).T)
+    assert near(x.grad, rounded(slope) @ rounded(y))
+    assert near(y.grad, rounded(slope).T @ rounded(x))
+
+
+def test_halved_products_of_small_matrices_stay_in_half_precision(vectors):
+    x, y = draw(5, 3, 7, dtype=torch.float32), draw(5, 7, 4, seed=1, dtype=torch.float32)
+    with fused.halved(True):
+        out = products(x, y)
+    assert out.dtype == torch.bfloat16
+    assert near(out.float(), torch.bmm(rounded(x), rounded(y)))
+    assert torch.equal(products(x, y), torch.bmm(x, y))
+
+
+def test_double_precision_is_never_halved(vectors):
+    x, y = draw(2, 3, 4), draw(2, 4, 5)
+    with fused.halved(True):
+        assert torch.equal(products(x, y), torch.bmm(x, y))
+        assert torch.equal(product(x[0], y[0].T), x[0] @ y[0])
 
 
 # --- products by tiles

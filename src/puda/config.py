@@ -128,7 +128,7 @@ class TrainingConfig(Section):
     grouped: bool = False  # a batch holds distinct questions, each with all its answers
     sides: Literal["both", "bernoulli"] = "both"  # of each fact in an epoch
     subsampled: bool = False  # facts weigh less the more answers their questions have
-    halved: bool = False  # the pool is scored in bfloat16 where the CPU has AMX tiles: larger pools
+    halved: bool = False  # the pool is scored in bfloat16 where the CPU is fast at it: larger pools
     averaged: float = Field(0.0, ge=0, le=1)  # share of the budget, its last, to average over
     validate_every: int = Field(5, ge=1)  # epochs
     patience: int = Field(5, ge=0)  # validations without a better MRR before stopping; 0: never

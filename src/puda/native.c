@@ -974,3 +974,12 @@ int puda_tiled_product(const float *a, int64_t a_row, int64_t a_column, const fl
     return 0;
 }
 #endif
+
+/* Whether products of bfloat16 vectors are known to be faster than those of floats. */
+int puda_has_vectors(void) {
+#ifdef __x86_64__
+    return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16");
+#else
+    return 0;
+#endif
+}

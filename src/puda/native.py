@@ -60,6 +60,7 @@ _SIGNATURES = {
     "puda_adagrad": (c_int, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
     "puda_adam": (c_int, _P, _P, _P, _P, _N, _P, _N, _P, _P, _P, c_float),
     "puda_has_tiles": (c_int,),
+    "puda_has_vectors": (c_int,),
     "puda_tiled_product": (c_int, _P, _N, _N, _P, _N, _N, _N, _N, _N, _P),
 }
 
@@ -142,6 +143,11 @@ def has_tiles() -> bool:
 @cache
 def _has_tiles(kernels: ctypes.CDLL) -> bool:
     return bool(kernels.puda_has_tiles())
+
+
+def has_vectors() -> bool:
+    """Whether torch multiplies vectors of bfloat16 much faster than of floats here (AMD)."""
+    return library is not None and bool(library.puda_has_vectors())
 
 
 def tiled_product(x: Tensor, y: Tensor) -> Tensor:

@@ -150,6 +150,7 @@ def test_a_pool_is_scored_in_half_precision_where_the_processor_can(can, monkeyp
     def rounded_product(x, y):
         return x.bfloat16().float() @ y.bfloat16().float()
 
+    monkeypatch.setattr("puda.native.has_vectors", lambda: False)
     monkeypatch.setattr("puda.native.has_tiles", lambda: can)
     monkeypatch.setattr("puda.native.tiled_product", rounded_product)
     plain, halved = make_learner(), make_learner()

@@ -7,7 +7,7 @@ from torch.nn.functional import dropout, unfold
 from puda.config import Count, Share
 from puda.data.graph import KnowledgeGraph
 from puda.errors import ConfigError
-from puda.fused import halved, product
+from puda.fused import halved, product, products
 from puda.scoring.base import ScoringFunction, xavier
 
 
@@ -68,7 +68,7 @@ def features(
     kept = dropout(scale.new_ones(number, len(scale), 1), share, norm.training)  # (Q, C, 1)
     whole = torch.cat([filters * scale.unsqueeze(1) * kept, shift.unsqueeze(1) * kept], dim=2)
     ones = patches.new_ones(number, 1, places)
-    maps: Tensor = torch.bmm(whole, torch.cat([patches, ones], dim=1)).relu_()
+    maps: Tensor = products(whole, torch.cat([patches, ones], dim=1)).relu_()
     return maps.flatten(1)
 
 
@@ -114,8 +114,9 @@ class Convolution(nn.Module):
         image_norm, image_dropout, filters, norm = self.image
         assert isinstance(filters, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
         image = image_dropout(image_norm(both.view(-1, 1, *self.shape)))
-        maps = features(image, filters.weight.squeeze(1), norm, filters.bias, self.feature_dropout)
+        weights = filters.weight.squeeze(1)
         with halved(self.training):
+            maps = features(image, weights, norm, filters.bias, self.feature_dropout)
             question: Tensor = self.project(maps)
         return question
 

@@ -74,8 +74,8 @@ class HRAN(GraphEncoder):
         image = dropout(image, self.input_dropout, self.training)
         filters = self.to_filters(relations).index_select(0, directed)
         filters = filters.view(-1, self.filters, self.kernel, self.kernel)  # (Q, C, kernel, kernel)
-        maps = features(image, filters, self.feature_norm, None, self.feature_dropout)
         with halved(self.training):
+            maps = features(image, filters, self.feature_norm, None, self.feature_dropout)
             return with_bias(self.project(maps))
 
 
