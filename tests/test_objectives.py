@@ -327,7 +327,7 @@ def test_priors_of_positives_are_averaged_by_their_share(name):
 
 
 def test_bce_refuses_shares():
-    with pytest.raises(ConfigError, match="training.subsampled=false"):
+    with pytest.raises(ConfigError, match="training.weights=even"):
         OBJECTIVES["bce"](table(share=doubles([0.5, 0.5])))
 
 

@@ -127,7 +127,9 @@ class TrainingConfig(Section):
     batch_size: int = Field(1024, ge=1)  # questions a step
     grouped: bool = False  # a batch holds distinct questions, each with all its answers
     sides: Literal["both", "bernoulli"] = "both"  # of each fact in an epoch
-    subsampled: bool = False  # facts weigh less the more answers their questions have
+    # Of facts in a risk: all alike, less the more answers both of their questions have, or such
+    # that questions weigh alike, whatever the number of their answers.
+    weights: Literal["even", "subsampled", "by_question"] = "even"
     halved: bool = False  # the pool is scored in bfloat16 where the CPU is fast at it: larger pools
     averaged: float = Field(0.0, ge=0, le=1)  # share of the budget, its last, to average over
     validate_every: int = Field(5, ge=1)  # epochs

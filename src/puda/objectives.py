@@ -246,7 +246,7 @@ def bce(scores: Scores, *, smoothing: Share = 0.1) -> Risk:
     if scores.weight is not None:
         raise ConfigError("bce counts every entity alike: use the sampler 'uniform'")
     if scores.share is not None:
-        raise ConfigError("bce counts every fact alike: set training.subsampled=false")
+        raise ConfigError("bce counts every fact alike: set training.weights=even")
     positive, inverted = _positive_risks(scores)
     values = scores.unlabeled  # (Q, N)
     counted = (

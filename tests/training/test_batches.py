@@ -215,7 +215,7 @@ def test_the_facts_of_a_batch_are_what_its_answers_make_of_its_questions(graph, 
 @every_mode
 def test_facts_weigh_less_the_more_answers_their_questions_have(graph, mode):
     known = answers_by_loop(graph)
-    batches = Batches(graph, TrainingConfig(batch_size=16, subsampled=True, **MODES[mode]))
+    batches = Batches(graph, TrainingConfig(batch_size=16, weights="subsampled", **MODES[mode]))
     for batch in epoch(batches):
         expected = [
             1 / math.sqrt(len(known[head, relation, 0]) + len(known[tail, relation, 1]) + 6)
@@ -224,6 +224,19 @@ def test_facts_weigh_less_the_more_answers_their_questions_have(graph, mode):
         assert batch.weight.tolist() == pytest.approx(expected)
 
 
+@every_graph
 @every_mode
-def test_facts_weigh_alike_unless_they_are_to_be_subsampled(mode):
+def test_by_question_the_answers_of_a_question_weigh_one_together(graph, mode):
+    known = answers_by_loop(graph)
+    batches = Batches(graph, TrainingConfig(batch_size=16, weights="by_question", **MODES[mode]))
+    for batch in epoch(batches):
+        expected = [
+            1 / len(known[tail if side else head, relation, side])
+            for head, relation, tail, side in facts_of(batch)
+        ]
+        assert batch.weight.tolist() == pytest.approx(expected)
+
+
+@every_mode
+def test_facts_weigh_alike_unless_otherwise_asked_for(mode):
     assert all(batch.weight is None for batch in epoch(batches_of(ring(), mode)))

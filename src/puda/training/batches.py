@@ -17,8 +17,8 @@ class Batches:
     Bernoulli (Wang et al. 2014): the head is asked for with probability tph / (tph + hpt), tph
     being the relation's mean number of tails per head and hpt of heads per tail.
 
-    Subsampled (Sun et al. 2019): a fact weighs 1 / sqrt(n + m + 6), n and m being the numbers of
-    known answers of its two questions.
+    An answer weighs 1 / sqrt(n + m + 6) if subsampled (Sun et al. 2019), n and m being the numbers
+    of known answers of its question and of the fact's other one, and 1 / n if by question.
     """
 
     def __init__(self, graph: KnowledgeGraph, settings: TrainingConfig) -> None:
@@ -36,7 +36,7 @@ class Batches:
         if settings.sides == "bernoulli":
             self.asks_head = _head_chance(graph)[self.relation]  # (n,)
         self.weight: torch.Tensor | None = None  # of the answers
-        if settings.subsampled:
+        if settings.weights != "even":
             self.weight = self._weights()
 
     def __len__(self) -> int:
@@ -68,6 +68,11 @@ class Batches:
     def _weights(self) -> torch.Tensor:
         """Return what each answer of an epoch weighs."""
         everything = self._batch(torch.arange(len(self.questions)))
+        if self.settings.weights == "by_question":
+            asked, owner = everything.questions, everything.owner
+            ids = (part.numpy() for part in (asked.anchor, asked.relation, asked.side))
+            part = 1.0 / torch.from_numpy(self.known.count(self.known.key(*ids)))  # (Q,)
+            return part if owner is None else part.index_select(0, owner)
         head, relation, tail = everything.facts.numpy().T
         tails = self.known.count(self.known.key(head, relation, 0))
         heads = self.known.count(self.known.key(tail, relation, 1))

@@ -62,7 +62,7 @@ def build_learner(graph: KnowledgeGraph, config: Config) -> Learner:
     )
     # A first look at nothing: what does not go together is told before any folder is made.
     blank = torch.zeros(1, 1)
-    share = torch.ones(1) if config.training.subsampled else None
+    share = None if config.training.weights == "even" else torch.ones(1)
     weight = learner.sampler.weigh(blank, None)
     learner.objective(Scores(blank[0], blank, blank, weight=weight, share=share))
     return learner
