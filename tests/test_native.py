@@ -744,6 +744,16 @@ def test_halved_products_have_the_gradients_of_rounded_factors():
     assert not close(exact, out, atol=1e-4)
 
 
+# --- vectors of bfloat16
+
+
+def test_vectors_of_bfloat16_are_taken_for_fast_on_amd_processors_that_have_them():
+    if native.library is None or not Path("/proc/cpuinfo").exists():
+        pytest.skip("there are no kernels, or nothing to compare with")
+    told = Path("/proc/cpuinfo").read_text()
+    assert native.has_vectors() == ("AuthenticAMD" in told and "avx512_bf16" in told)
+
+
 # --- all together
 
 

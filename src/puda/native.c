@@ -977,7 +977,7 @@ int puda_tiled_product(const float *a, int64_t a_row, int64_t a_column, const fl
 
 /* Whether products of bfloat16 vectors are known to be faster than those of floats. */
 int puda_has_vectors(void) {
-#ifdef __x86_64__
+#if defined(__x86_64__) && __has_include(<avx512bf16intrin.h>) /* a compiler that knows the word */
     return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16");
 #else
     return 0;
