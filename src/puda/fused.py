@@ -33,8 +33,9 @@ _HALVED: ContextVar[type[Function] | None] = ContextVar("halved", default=None)
 def halved(wanted: bool) -> Iterator[None]:
     """Within it products multiply in bfloat16 where the CPU is fast at that; sums are float32.
 
-    By our kernel where there are tiles (AMX), by torch where vectors of bfloat16 are known to be
-    fast: a quarter of the time of float32 on Zen 5, twice that time on an Intel CPU without tiles.
+    By our kernel where there are tiles (AMX); by torch, which rounds the sums at last, where
+    vectors of bfloat16 are known to be fast: a quarter of float32's time on Zen 5, twice of it on
+    an Intel CPU without tiles.
     """
     kind: type[Function] | None = None
     if wanted and native.has_tiles():

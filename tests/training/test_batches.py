@@ -211,29 +211,20 @@ def test_the_facts_of_a_batch_are_what_its_answers_make_of_its_questions(graph, 
     assert found == Counter({tuple(fact): times for fact in graph.train.tolist()})
 
 
-@every_graph
-@every_mode
-def test_facts_weigh_less_the_more_answers_their_questions_have(graph, mode):
-    known = answers_by_loop(graph)
-    batches = Batches(graph, TrainingConfig(batch_size=16, weights="subsampled", **MODES[mode]))
-    for batch in epoch(batches):
-        expected = [
-            1 / math.sqrt(len(known[head, relation, 0]) + len(known[tail, relation, 1]) + 6)
-            for head, relation, tail, _ in facts_of(batch)
-        ]
-        assert batch.weight.tolist() == pytest.approx(expected)
+WEIGHTS = {"subsampled": lambda n, m: 1 / math.sqrt(n + m + 6), "by_question": lambda n, m: 1 / n}
 
 
 @every_graph
 @every_mode
-def test_by_question_the_answers_of_a_question_weigh_one_together(graph, mode):
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_answers_weigh_by_the_numbers_of_answers_of_a_facts_questions(graph, mode, weights):
     known = answers_by_loop(graph)
-    batches = Batches(graph, TrainingConfig(batch_size=16, weights="by_question", **MODES[mode]))
+    batches = Batches(graph, TrainingConfig(batch_size=16, weights=weights, **MODES[mode]))
     for batch in epoch(batches):
-        expected = [
-            1 / len(known[tail if side else head, relation, side])
-            for head, relation, tail, side in facts_of(batch)
-        ]
+        expected = []
+        for head, relation, tail, side in facts_of(batch):
+            numbers = [len(known[head, relation, 0]), len(known[tail, relation, 1])]
+            expected.append(WEIGHTS[weights](numbers[side], numbers[1 - side]))
         assert batch.weight.tolist() == pytest.approx(expected)
 
 

@@ -68,15 +68,14 @@ class Batches:
     def _weights(self) -> torch.Tensor:
         """Return what each answer of an epoch weighs."""
         everything = self._batch(torch.arange(len(self.questions)))
-        if self.settings.weights == "by_question":
-            asked, owner = everything.questions, everything.owner
-            ids = (part.numpy() for part in (asked.anchor, asked.relation, asked.side))
-            part = 1.0 / torch.from_numpy(self.known.count(self.known.key(*ids)))  # (Q,)
-            return part if owner is None else part.index_select(0, owner)
         head, relation, tail = everything.facts.numpy().T
-        tails = self.known.count(self.known.key(head, relation, 0))
-        heads = self.known.count(self.known.key(tail, relation, 1))
-        return (torch.from_numpy(tails + heads) + 6.0).rsqrt()
+        tails = torch.from_numpy(self.known.count(self.known.key(head, relation, 0)))
+        heads = torch.from_numpy(self.known.count(self.known.key(tail, relation, 1)))
+        if self.settings.weights == "subsampled":
+            return (tails + heads + 6.0).rsqrt()
+        side, owner = everything.questions.side, everything.owner
+        side = side if owner is None else side.index_select(0, owner)
+        return 1.0 / torch.where(side == 0, tails, heads)
 
 
 def _distinct_questions(graph: KnowledgeGraph) -> Questions:
