@@ -41,13 +41,14 @@ VARIANTS: dict[str, list[Options]] = {
         {"composition": "subtraction", "layers": 2},
     ],
     "hran": [{"layers": 2, "beta": 0.6}],
+    "graph-complex": [{"messages": "hran", "unheard": 0.5}],
 }
 """Options beside the defaults that make another formula of a model."""
 
 Width = Annotated[int, Field(ge=2)]
 """The kind of an option that only this module knows."""
 
-PACKED = {"complex", "simple", "rotate"}
+PACKED = {"complex", "simple", "rotate", "graph-complex"}
 """Models whose rows are two halves."""
 
 SYMMETRIC = {"distmult", "pykeen"}
@@ -646,6 +647,7 @@ def test_an_unknown_scoring_function_names_the_nearest():
         ("transe", {"norm": 3}),
         ("compgcn", {"composition": "addition"}),
         ("compgcn", {"decoder": "transe"}),
+        ("graph-complex", {"messages": "sage"}),
         ("conve", {"kernel": 9}),
         ("hran", {"kernel": 9}),
     ],

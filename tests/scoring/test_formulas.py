@@ -399,6 +399,71 @@ def test_compgcn_sums_composed_messages_by_direction(composition, hidden):
     assert_formula(model, rows, score, lambda h, r, t: score(t, r + R, h))
 
 
+# --- ComplEx that hears
+
+
+def shares(graph: KnowledgeGraph) -> dict[tuple[int, int, int], float]:
+    """1 / sqrt(facts of the head * facts of the tail), of each fact: CompGCN's."""
+    facts = [tuple(fact) for fact in graph.train.tolist()]
+    return {
+        (h, r, t): 1 / math.sqrt(sum(f[0] == h for f in facts) * sum(f[2] == t for f in facts))
+        for h, r, t in facts
+    }
+
+
+def conjugate(relation: Array) -> Array:
+    middle = len(relation) // 2
+    return np.concatenate([relation[:middle], -relation[middle:]])
+
+
+@pytest.mark.parametrize("messages", ["compgcn", "hran"])
+def test_graph_complex_adds_what_an_entity_hears(messages):
+    model, rows, weights = build("graph-complex", 6, messages=messages, reciprocal=False)
+    x, z = rows.numpy(), weights["relations"]
+    both = np.concatenate([z, [conjugate(relation) for relation in z]])
+    out = x.copy()
+    if messages == "compgcn":
+        for (h, r, t), share in shares(TRIANGLE).items():
+            out[t] += 0.1 * weights["hear.weights.inward"] * share * x[h] * both[r]
+            out[h] += 0.1 * weights["hear.weights.outward"] * share * x[t] * both[r + R]
+    else:
+        alpha = 1 / (1 + np.exp(-weights["hear.attention"]))
+        for e, paths in neighbours(TRIANGLE).items():
+            for r, senders in paths.items():
+                mean = sum(x[i] for i in senders) / len(senders)
+                out[e] += 0.1 * weights["hear.weight"] * alpha[r] * mean / len(paths)
+    with torch.no_grad():
+        np.testing.assert_allclose(model.contextualize(rows).numpy(), out, rtol=1e-9)
+
+    def score(h: int, r: int, t: int) -> float:
+        re, im = out[:, :3], out[:, 3:]
+        head, relation, tail = re[h] + 1j * im[h], z[r, :3] + 1j * z[r, 3:], re[t] + 1j * im[t]
+        return float((head * relation * tail.conj()).sum().real)
+
+    assert_formula(model, rows, score)
+
+
+@pytest.mark.parametrize("messages", ["compgcn", "hran"])
+@torch.no_grad()
+def test_in_training_graph_complex_hears_a_share_and_nothing_of_what_is_asked(messages):
+    model, rows, _ = build("graph-complex", 6, messages=messages, unheard=0.5)
+    everyone, nothing = torch.arange(E), torch.tensor(TRIANGLE.train)[:0]
+    whole = model.contextualize(rows)
+
+    def near(asked: torch.Tensor) -> torch.Tensor:
+        around = model.neighbourhood(everyone, asked)
+        return model.contextualize(rows[around.ids], around)
+
+    torch.testing.assert_close(near(nothing), whole)
+    model.train()
+    with ambient(3, "dropout"):
+        draws = torch.stack([near(nothing) for _ in range(4000)])
+        deaf = near(torch.tensor(TRIANGLE.train))
+    torch.testing.assert_close(draws.mean(0), whole, rtol=0, atol=0.1 * (whole - rows).abs().max())
+    assert len(draws.unique(dim=0)) > 20  # of 2^8
+    assert torch.equal(deaf, rows)
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_features_are_torchs_convolution_normalisation_and_relu(own):
     number, channels, kernel = 7, 5, 3

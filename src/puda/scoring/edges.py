@@ -63,6 +63,7 @@ class Neighbourhood(NamedTuple):
 
     ids: Tensor  # (S,) the entities whose rows are needed
     hops: tuple[Hop, ...]  # one a layer, the last one's receivers are the entities; none: unknown
+    heard: float = 1.0  # the share of their messages that is there
 
 
 class Edges(nn.Module):
@@ -80,6 +81,7 @@ class Edges(nn.Module):
         super().__init__()
         head, relation, tail = torch.tensor(graph.train).T
         self.num_facts, self.num_entities = len(head), graph.num_entities
+        self.num_directed = 2 * graph.num_relations
         directed = torch.cat([relation, relation + graph.num_relations])
         for name, ids in (
             ("sender", torch.cat([head, tail])),
@@ -99,18 +101,32 @@ class Edges(nn.Module):
         return torch.cat(weights)
 
     @cached_property
+    def by_relation(self) -> Tensor:
+        """(2n,) 1 / (relations that the receiver hears by * its neighbours by this relation)."""
+        path = self.receiver * self.num_directed + self.relation
+        distinct, place, neighbours = path.unique(return_inverse=True, return_counts=True)
+        relations = torch.bincount(distinct // self.num_directed, minlength=self.num_entities)
+        share: Tensor = 1.0 / (relations[self.receiver] * neighbours[place])
+        return share
+
+    @cached_property
     def everywhere(self) -> Hop:
         """All edges, between all entities."""
         edge = torch.arange(2 * self.num_facts)
         ends = self.sender, self.relation, self.receiver
         return Hop(Messages(*ends, edge=edge, inward=self.num_facts), None)
 
-    def around(self, wanted: Tensor, *, layers: int, without: Tensor | None) -> Neighbourhood:
+    def around(
+        self, wanted: Tensor, *, layers: int, without: Tensor | None, unheard: float = 0.0
+    ) -> Neighbourhood:
         """Return what the rows of entities (N,), ascending, depend on after so many layers.
 
-        The facts (F, 3) of `without` send no messages.
+        The facts (F, 3) of `without` send no messages, and of the others' each is left out with
+        probability `unheard`.
         """
         kept = torch.ones(2 * self.num_facts, dtype=torch.bool)
+        if unheard:
+            kept = torch.rand(2 * self.num_facts) >= unheard
         if without is not None:
             numbers, places = self._sorted
             found = places[torch.searchsorted(numbers, self._number(*without.T))]
@@ -132,7 +148,7 @@ class Edges(nn.Module):
             )
             hops.insert(0, Hop(messages, place[wanted]))
             wanted = ids
-        return Neighbourhood(wanted, tuple(hops))
+        return Neighbourhood(wanted, tuple(hops), heard=1 - unheard)
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:

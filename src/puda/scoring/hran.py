@@ -44,7 +44,7 @@ class HRAN(GraphEncoder):
         self.row_dim = dim + 1
         self.image, self.filters, self.kernel = image_shape(dim, kernel), filters, kernel
         self.input_dropout, self.feature_dropout = input_dropout, feature_dropout
-        self.share = self._shares(graph)
+        self.share = self.edges.by_relation
         self.layers = nn.ModuleList(Layer(dim, beta) for _ in range(layers))
         self.to_filters = nn.Linear(dim, filters * kernel * kernel)
         self.feature_norm = nn.BatchNorm2d(filters)
@@ -54,16 +54,6 @@ class HRAN(GraphEncoder):
             nn.BatchNorm1d(dim),
             nn.ReLU(),
         )
-
-    def _shares(self, graph: KnowledgeGraph) -> Tensor:
-        """Return 1 / (relations of the receiver * its neighbours by this relation) per edge."""
-        edges = self.edges
-        path = edges.receiver * (2 * graph.num_relations) + edges.relation
-        distinct, place, neighbours = path.unique(return_inverse=True, return_counts=True)
-        owner = distinct // (2 * graph.num_relations)
-        relations = torch.bincount(owner, minlength=graph.num_entities)
-        share: Tensor = 1.0 / (relations[edges.receiver] * neighbours[place])
-        return share
 
     def encode(self, anchor: Tensor, relation: Tensor, side: Tensor) -> Tensor:
         """Convolve anchor and relation with the relation's own filters: (Q, d + 1)."""

@@ -14,6 +14,7 @@ from puda.scoring.conve import ConvE
 from puda.scoring.convkb import ConvKB
 from puda.scoring.crosse import CrossE
 from puda.scoring.distmult import DistMult
+from puda.scoring.graph_complex import GraphComplEx
 from puda.scoring.hran import HRAN
 from puda.scoring.pykeen import PyKEEN
 from puda.scoring.rotate import RotatE
@@ -31,6 +32,7 @@ SCORING: dict[str, type[ScoringFunction]] = {
     "convkb": ConvKB,
     "compgcn": CompGCN,
     "hran": HRAN,
+    "graph-complex": GraphComplEx,
     "pykeen": PyKEEN,
 }
 
