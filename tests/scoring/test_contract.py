@@ -590,7 +590,7 @@ def test_rows_by_what_they_hear_from_are_those_of_the_whole_graph(case, wanted):
     model = build(case)
     rows = table(model).double()
     model.double()
-    near = model.neighbourhood(torch.tensor(wanted), torch.tensor(GRAPH.train[:3]))
+    near = model.neighbourhood(torch.tensor(wanted), torch.tensor(GRAPH.train[:0]))
     assert set(wanted) <= set(near.ids.tolist())
     found = model.contextualize(rows[near.ids], near)
     torch.testing.assert_close(found, model.contextualize(rows)[wanted])

@@ -447,21 +447,30 @@ def test_graph_complex_adds_what_an_entity_hears(messages):
 @torch.no_grad()
 def test_in_training_graph_complex_hears_a_share_and_nothing_of_what_is_asked(messages):
     model, rows, _ = build("graph-complex", 6, messages=messages, unheard=0.5)
-    everyone, nothing = torch.arange(E), torch.tensor(TRIANGLE.train)[:0]
+    everyone, facts = torch.arange(E), torch.tensor(TRIANGLE.train)
     whole = model.contextualize(rows)
 
     def near(asked: torch.Tensor) -> torch.Tensor:
         around = model.neighbourhood(everyone, asked)
         return model.contextualize(rows[around.ids], around)
 
-    torch.testing.assert_close(near(nothing), whole)
+    torch.testing.assert_close(near(facts[:0]), whole)
+    assert torch.equal(near(facts), rows)
     model.train()
     with ambient(3, "dropout"):
-        draws = torch.stack([near(nothing) for _ in range(4000)])
-        deaf = near(torch.tensor(TRIANGLE.train))
+        draws = torch.stack([near(facts[:0]) for _ in range(4000)])
+        assert torch.equal(near(facts), rows)
     torch.testing.assert_close(draws.mean(0), whole, rtol=0, atol=0.1 * (whole - rows).abs().max())
     assert len(draws.unique(dim=0)) > 20  # of 2^8
-    assert torch.equal(deaf, rows)
+
+
+def test_who_is_heard_by_graph_complex_learns_nothing_from_it():
+    model, rows, _ = build("graph-complex", 6)
+    wanted, rows = torch.tensor([1]), rows.requires_grad_()
+    near = model.neighbourhood(wanted, torch.tensor(TRIANGLE.train)[:0])
+    model.contextualize(rows[near.ids], near).sum().backward()
+    assert rows.grad.abs().sum(1).tolist() == [0, 6, 0]
+    assert model.relations.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("own", [False, True])

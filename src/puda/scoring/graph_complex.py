@@ -81,9 +81,8 @@ class GraphComplEx(ComplEx):
 
     def neighbourhood(self, wanted: Tensor, asked: Tensor) -> Neighbourhood:
         """Return what entities hear from."""
-        if not self.training:
-            return self.edges.around(wanted, layers=1, without=None)
-        return self.edges.around(wanted, layers=1, without=asked, unheard=self.unheard)
+        unheard = self.unheard if self.training else 0.0
+        return self.edges.around(wanted, layers=1, without=asked, unheard=unheard)
 
     def contextualize(self, rows: Tensor, near: Neighbourhood | None = None) -> Tensor:
         """Add messages in the whole graph (E, d) -> (E, d), or what is near (S, d) -> (N, d)."""
