@@ -211,7 +211,7 @@ def find(
     """Read the files of one table (or "all"), of one data set or all, by name or all."""
     if table != "all" and table not in TABLES:
         raise ConfigError(f"no table {table!r} (known: {', '.join(TABLES)}, all)")
-    paths = sorted(folder.glob("*/*.toml"))
+    paths = sorted(folder.glob("*/*.toml"), key=lambda path: path.with_suffix(""))
     if not paths:
         raise ConfigError(
             f"{folder} holds no experiments: run in a checkout of puda, or set --folder"
