@@ -209,7 +209,7 @@ def _marked(rows: Sequence[Row]) -> Iterable[tuple[Row, dict[str, str]]]:
 
 def _legend_below(axes: Any) -> None:
     axes.legend(
-        fontsize=6.5, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False
+        fontsize=6.5, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False
     )
 
 
