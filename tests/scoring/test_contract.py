@@ -54,6 +54,9 @@ PACKED = {"complex", "simple", "rotate", "graph-complex"}
 SYMMETRIC = {"distmult", "pykeen"}
 """Models that score <h, r, t> and <t, r, h> alike, unless they are reciprocal."""
 
+BLIND = {"graph-complex"}
+"""Models that never hear of the facts that a step asks for."""
+
 NORMALISING = {"conve", "compgcn", "hran"}
 """Models that normalise questions over a batch."""
 
@@ -590,7 +593,8 @@ def test_rows_by_what_they_hear_from_are_those_of_the_whole_graph(case, wanted):
     model = build(case)
     rows = table(model).double()
     model.double()
-    near = model.neighbourhood(torch.tensor(wanted), torch.tensor(GRAPH.train[:0]))
+    asked = GRAPH.train[: 0 if case.name in BLIND else 3]
+    near = model.neighbourhood(torch.tensor(wanted), torch.tensor(asked))
     assert set(wanted) <= set(near.ids.tolist())
     found = model.contextualize(rows[near.ids], near)
     torch.testing.assert_close(found, model.contextualize(rows)[wanted])

@@ -357,6 +357,15 @@ def test_where_three_vectors_multiply_each_has_a_size(name):
 # --- CompGCN by loops
 
 
+def shares(graph: KnowledgeGraph) -> dict[tuple[int, int, int], float]:
+    """1 / sqrt(facts of the head * facts of the tail), of each fact: CompGCN's."""
+    facts = [tuple(fact) for fact in graph.train.tolist()]
+    return {
+        (h, r, t): 1 / math.sqrt(sum(f[0] == h for f in facts) * sum(f[2] == t for f in facts))
+        for h, r, t in facts
+    }
+
+
 @pytest.mark.parametrize("hidden", [[], [1], [0, 2]])  # what a blind encoder is not to hear of
 @pytest.mark.parametrize("composition", ["subtraction", "multiplication", "correlation"])
 def test_compgcn_sums_composed_messages_by_direction(composition, hidden):
@@ -378,8 +387,7 @@ def test_compgcn_sums_composed_messages_by_direction(composition, hidden):
     for number, (h, r, t) in enumerate(facts):
         if number in hidden:
             continue
-        sent, received = sum(f[0] == h for f in facts), sum(f[2] == t for f in facts)
-        share = 1 / math.sqrt(sent * received)
+        share = shares(TRIANGLE)[h, r, t]
         total[t] += share * compose(x[h], z[r]) @ weights["layers.0.weights.inward"]
         total[h] += share * compose(x[t], z[r + R]) @ weights["layers.0.weights.outward"]
     out = np.zeros((E, 5))
@@ -400,15 +408,6 @@ def test_compgcn_sums_composed_messages_by_direction(composition, hidden):
 
 
 # --- ComplEx that hears
-
-
-def shares(graph: KnowledgeGraph) -> dict[tuple[int, int, int], float]:
-    """1 / sqrt(facts of the head * facts of the tail), of each fact: CompGCN's."""
-    facts = [tuple(fact) for fact in graph.train.tolist()]
-    return {
-        (h, r, t): 1 / math.sqrt(sum(f[0] == h for f in facts) * sum(f[2] == t for f in facts))
-        for h, r, t in facts
-    }
 
 
 def conjugate(relation: Array) -> Array:

@@ -59,10 +59,10 @@ class GraphComplEx(ComplEx):
     multiplication, or those of HRAN, s being the shares of each; vectors of weights w (d,), from 0,
     stand for their matrices; no activation and no normalisation, which would bind the sizes of rows
     that N3 and DURA are to choose; z_r are ComplEx's relations, those of inverse messages conj(z_r)
-    without `reciprocal`. In training a step's senders learn nothing from being heard, since Adagrad
-    moves them as far by a tiny gradient as by any; it hears nothing of the facts that it asks for,
-    and of the other messages all but a random share `unheard` (DropEdge, Rong et al. 2020), the
-    rest scaled up.
+    without `reciprocal`. In a step of training senders learn nothing from being heard, since
+    Adagrad moves them as far by a tiny gradient as by any; the facts that it asks for send no
+    messages, nor does a random share `unheard` of the others (DropEdge, Rong et al. 2020), for
+    which the rest is scaled up.
     """
 
     whole_graph = True
